@@ -4,6 +4,7 @@
  * outbound.h or inbound.h decide, and leaves with one counted reason. The rest is attached nowhere and run by user space: `explain`
  * answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
  */
+#include "lib/addressee.h"
 #include "lib/answer.h"
 #include "lib/explain.h"
 #include "lib/fate.h"
@@ -18,23 +19,29 @@ static const __u8 fate_of[AB_REASON_COUNT] = {
 #undef AB_REASON_FATE
 };
 
-/* What the kernel's NAT is to carry is told by its mark. */
-static __always_inline void mark_fallback(struct __sk_buff *skb)
+/* What the kernel's NAT is to carry is told by its mark, and over which link, if it must be that. */
+static __always_inline void mark_fallback(struct __sk_buff *skb, __u32 link)
 {
 	const struct ab_settings *set = current_settings();
 	if (set)
-		skb->mark = set->fallback_mark;
+		skb->mark = set->fallback_mark | link << AB_FALLBACK_LINK_SHIFT;
 }
 
-static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
+/* `link`: packet.kernel_link. */
+static __always_inline int leave_by(struct __sk_buff *skb, __u32 reason, __u32 link)
 {
 	__u32 fate = fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED];
 	count_reason(reason);
 	if (fate == AB_TO_NAT)
-		mark_fallback(skb);
+		mark_fallback(skb, link);
 	else if (fate == AB_STRAY_TO_NAT)
 		skb->mark = AB_STRAY_MARK;
 	return action_of(fate & AB_FATE_MASK);
+}
+
+static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
+{
+	return leave_by(skb, reason, 0);
 }
 
 /* A refusal is answered where the rate limit allows; TC_ACT_SHOT otherwise. */
@@ -75,7 +82,7 @@ static __always_inline int leave_or_answer(struct __sk_buff *skb, struct packet 
 {
 	if (reason == usual)
 		return leave(skb, usual);
-	int action = leave(skb, reason);
+	int action = leave_by(skb, reason, p->kernel_link);
 	if (action == TC_ACT_SHOT && fate_of[reason < AB_REASON_COUNT ? reason : 0] == AB_REFUSED)
 		return refuse(skb, p, reason);
 	return action;
@@ -109,7 +116,7 @@ static __always_inline int from_lan(struct __sk_buff *skb, __u32 l3)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
 	struct packet *p = &room->packet;
 	p->ifindex = skb->ifindex;
-	__u32 reason = take_packet(skb, p, l3) ?: outbound(skb, p, &room->key, l3);
+	__u32 reason = (l3 ? is_for_others(skb) : 0) ?: take_packet(skb, p, l3) ?: outbound(skb, p, &room->key, l3);
 	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_OUT);
 }
 
@@ -138,7 +145,7 @@ int wan(struct __sk_buff *skb)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
 	struct packet *p = &room->packet;
 	p->mtu = device->mtu;
-	__u32 reason = take_packet(skb, p, device->layer3 ? 0 : ETH_HLEN)
+	__u32 reason = (device->layer3 ? take_packet(skb, p, 0) : is_for_others(skb) ?: take_packet(skb, p, ETH_HLEN))
 			       ?: inbound(skb, p, &room->key, device->link & (AB_MAX_LINKS - 1));
 	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_IN);
 }

@@ -72,7 +72,7 @@ enum ab_state {
 };
 
 struct ab_flow_tcp {
-	__u32 isn;   /* of the first SYN in this direction, host order */
+	__u32 isn;   /* LAN entry: of its SYN, host order; link entry: what a guard has acknowledged (tcp.h), or 0 */
 	__u32 ack;   /* highest acknowledgement sent in this direction */
 	__u32 end;   /* highest sequence number sent in this direction, plus one */
 	__u32 tries; /* LAN entry: the other links its SYN took, policy/tries.h; link entry: when, paths.h */
@@ -139,6 +139,8 @@ enum ab_link_flags {
 	AB_LINK_PRESENT = 1 << 0,	 /* device, address and gateway are known */
 	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device */
 	AB_LINK_INBOUND = 1 << 2,	 /* who is outside may begin, by the prefix */
+	AB_LINK_SHARES_SEGMENT =
+		1 << 3, /* another link is on the same segment: either's device may bring what is for it */
 };
 
 /* Where a link stands among the links, for one family. */
@@ -175,6 +177,15 @@ struct ab_device {
 	__u8 layer3;			    /* packets begin with the IP header */
 	__u32 mtu;			    /* LAN: its own; link: the smallest of the LAN devices', 0 without one */
 	union ab_addr address[AB_FAMILIES]; /* the sources of ICMP errors sent out of it */
+};
+
+/* A device above one of the gateway's has addresses of this host, too, behind a hardware address of its own. */
+#define AB_OWN_MACS_MAX 256
+
+struct ab_own_mac {
+	__u32 ifindex; /* of the gateway's device */
+	__u8 mac[6];
+	__u16 zero;
 };
 
 /* Destinations (and LAN sources) that are known better than "the internet", longest prefix first. */
@@ -348,6 +359,8 @@ struct ab_table {
 #define AB_STRAY_MARK 0xad000000u
 /* The same of what it brought for the LAN by its prefix, and the kernel is to forward. */
 #define AB_INBOUND_MARK 0xae000000u
+/* Of what is marked with ab_settings.fallback_mark: above it the link that the kernel's NAT must use, plus one; 0: any. */
+#define AB_FALLBACK_LINK_SHIFT 8
 /* Under pressure closed flows keep their entries this long, for the last segments. */
 #define AB_PRESSED_CLOSED_NS 1000000000ull
 

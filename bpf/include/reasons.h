@@ -27,15 +27,20 @@ enum ab_fate {
 	X(PROBE_OUT, SENT, "probe sent over a link in the place of a SYN, which waits")                                \
 	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                                   \
 	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")         \
-	X(CHALLENGE, SENT, "answer to a SYN for an earlier connection of its ends, which the LAN host resets")         \
+	X(CHALLENGE, SENT, "answer to a SYN that acknowledges another number, which the LAN host resets")              \
 	X(NOT_IP, PASSED, "neither IPv4 nor IPv6")                                                                     \
 	X(TAGGED, PASSED, "carries a VLAN tag: another device's")                                                      \
+	X(OTHER_HOST, PASSED, "frame for another machine's hardware address")                                          \
+	X(LOOPED_BACK, PASSED, "copy of a multicast that this host has sent itself")                                   \
 	X(OTHER_PROTOCOL, PASSED, "from a link to the host itself: neither TCP, UDP nor ICMP")                         \
 	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                      \
 	X(ROUTING_RULES, PASSED, "the host's routing rules send it another way than over a link")                      \
 	X(NO_FLOW_IN, PASSED, "from a link to the host itself")                                                        \
 	X(ROUTED_IN, PASSED, "from a link without NAT to the LAN, for no flow: the kernel routes it")                  \
 	X(PREFIX_IN, PASSED, "from a link to the LAN by its prefix, for no flow: the kernel routes it")                \
+	X(TRANSIT_IN, PASSED, "from a link to an address that is neither the host's nor the LAN's")                    \
+	X(DHCP, PASSED, "from a DHCP server: for a client of the host, whose address may not be there yet")            \
+	X(NO_LAN_ADDRESS, PASSED, "from a LAN device that has no address yet")                                         \
 	X(FORWARD_IN, PASSED, "from a link for no flow: perhaps a forward of the kernel's")                            \
 	X(FORWARD_OUT, PASSED, "LAN answer for no flow: perhaps to a forward of the kernel's")                         \
 	X(FALLBACK_QUOTA, TO_NAT, "host over its quota: kernel NAT")                                                   \
@@ -43,9 +48,9 @@ enum ab_fate {
 	X(FALLBACK_PORTS, TO_NAT, "no external port free: kernel NAT")                                                 \
 	X(FALLBACK_CLASS, TO_NAT, "no usable link of its class: kernel NAT")                                           \
 	X(FALLBACK_UNKNOWN, TO_NAT, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                     \
+	X(FALLBACK_HELPER, TO_NAT, "PPTP control connection, which the kernel's helper has to see: kernel NAT")        \
 	X(FALLBACK_PROTOCOL, TO_NAT, "neither TCP, UDP nor ICMP: kernel NAT")                                          \
-	X(FALLBACK_STRAY, STRAY_TO_NAT,                                                                                \
-	  "from a link to no socket of the host: dropped unless the kernel's NAT knows it")                            \
+	X(STRAY, STRAY_TO_NAT, "from a link to no socket of the host: dropped unless the kernel knows its connection") \
 	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                           \
 	X(MALFORMED, DROPPED, "header cut short or lengths that contradict")                                           \
 	X(BAD_CHECKSUM, DROPPED, "bad IP or ICMP checksum")                                                            \
@@ -54,9 +59,8 @@ enum ab_fate {
 	X(SPOOFED_DEVICE, DROPPED, "LAN packet with a source of another LAN device")                                   \
 	X(SPOOFED_WAN, DROPPED, "link packet with a source inside the LAN prefixes or of the host")                    \
 	X(BAD_SOURCE, DROPPED, "from a link to the LAN with a source that is known on one line alone, or nobody's")    \
-	X(NOT_FORWARDED, DROPPED, "from a link to somebody else: nothing is forwarded")                                \
+	X(NOT_FORWARDED, DROPPED, "from a link to the LAN, of no flow")                                                \
 	X(STRAY_SYN, DROPPED, "SYN from a link to a port nobody listens on")                                           \
-	X(STRAY, DROPPED, "from a link to no socket of the host")                                                      \
 	X(ICMP_OTHER, DROPPED, "ICMP from the LAN that is neither an echo request nor an error of a flow")             \
 	X(TCP_FLAGS, DROPPED, "combination of TCP flags that no segment has")                                          \
 	X(BAD_HANDSHAKE, DROPPED, "does not answer the SYN of its flow")                                               \

@@ -51,7 +51,9 @@
 	X(visits, 5)                                                                                                   \
 	X(doomed, 5)                                                                                                   \
 	X(ended, 5)                                                                                                    \
-	X(upgrade, 7)
+	X(upgrade, 7)                                                                                                  \
+	X(own_macs, 12)                                                                                                \
+	X(pairs, 12)
 
 #define AB_TRUNK_MAP_VERSIONS(X)                                                                                       \
 	X(spreading, 4)                                                                                                \

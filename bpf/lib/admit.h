@@ -23,6 +23,52 @@ static const struct rate fallback_of_all = { SECOND_NS / 1024, 4 * SECOND_NS };
 /* Segments of a host that may be of flows the kernel's NAT has. */
 static const struct rate unknown_of_host = { SECOND_NS / 256, 4 * SECOND_NS };
 
+/*
+ * The links of pairs of hosts that speak, beside what the programs carry, a protocol that they do not: the remote end expects both
+ * from one address. Whose control connections tell is is_control's to say.
+ */
+struct ab_pair_key {
+	union ab_addr local;
+	union ab_addr remote;
+};
+AB_MAP(pairs, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_pair_key, __u32, 0);
+
+#define PORT_PPTP 1723
+
+/* TCP to PPTP's port sets up GRE of which the kernel's NAT can tell calls apart only if its helper sees this connection (RFC 2637). */
+static __always_inline int is_pptp(const struct packet *p)
+{
+	return p->dport == bpf_htons(PORT_PPTP) && p->proto == IPPROTO_TCP;
+}
+
+/* What sets up, for its two hosts, what has no ports: IKE for ESP and AH (RFC 7296), L2TP for itself over ESP (RFC 3193), PPTP. */
+static __always_inline int is_control(const struct packet *p)
+{
+	if (p->proto != IPPROTO_UDP)
+		return is_pptp(p);
+	return p->dport == bpf_htons(500) || p->dport == bpf_htons(4500) || p->dport == bpf_htons(1701);
+}
+
+/* From here on what else its two hosts say takes this link. */
+__noinline int bind_pair(struct packet *p, __u32 link)
+{
+	if (!p || !is_control(p))
+		return 0;
+	struct ab_pair_key key = { .local = p->src, .remote = p->dst };
+	return bpf_map_update_elem(&pairs, &key, &link, BPF_ANY);
+}
+
+/* The link of the packet's pair, plus one; 0: any will do. */
+__noinline int link_of_pair(struct packet *p)
+{
+	if (!p)
+		return 0;
+	struct ab_pair_key key = { .local = p->src, .remote = p->dst };
+	const __u32 *found = bpf_map_lookup_elem(&pairs, &key);
+	const struct ab_link *link = found ? link_at(*found, p->family) : NULL;
+	return link && link->flags & AB_LINK_PRESENT ? *found + 1 : 0;
+}
+
 /* Flows that were given to the kernel's NAT, by their LAN keys. */
 AB_MAP(fallbacks, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
 
@@ -152,6 +198,8 @@ static __always_inline int way_around(int refused)
 		return AB_REASON_FALLBACK_UNKNOWN;
 	case AB_REASON_REFUSED_PROTOCOL:
 		return AB_REASON_FALLBACK_PROTOCOL;
+	case AB_REASON_FALLBACK_HELPER:
+		return AB_REASON_FALLBACK_HELPER;
 	default:
 		return 0;
 	}

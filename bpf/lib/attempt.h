@@ -84,6 +84,14 @@ static __always_inline int is_earlier_try(const struct ab_flow_key *lan_key, con
 	return has_other_tries(lan_key, lan) && ab_tries_hold(lan->tcp.tries, ab_try(link));
 }
 
+/* Whether a try is the flow's own or an earlier one. */
+static __always_inline int holds_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan,
+				     const struct ab_flow_key *wan_key)
+{
+	__u32 link = wan_key->side - AB_SIDE_LINK(0);
+	return lan->link == link || is_earlier_try(lan_key, lan, link);
+}
+
 /* Whether this CPU may change what `tries` was read of. */
 static __always_inline int claim_tries(struct ab_flow *lan, __u32 tries)
 {

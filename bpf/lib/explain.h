@@ -68,6 +68,8 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	e->link = s->decision.target;
 	if (e->link == AB_NO_TARGET)
 		return reason_without_link(e->class, p->family);
+	if (is_helped(p))
+		return AB_REASON_FALLBACK_HELPER;
 	const struct ab_choice *now = choice_of(e->class, p->family);
 	return now && now->granularity == AB_PER_PACKET ? AB_REASON_ROUTED_OUT : AB_REASON_TRANSLATED_OUT;
 }

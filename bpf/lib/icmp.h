@@ -216,13 +216,14 @@ __noinline int rewrite_quote(struct __sk_buff *skb, struct packet *p, __u32 way,
 }
 
 /*
- * A source that is known on one line alone, which no router may forward (RFC 4291 section 2.5.6, RFC 3927 section 2.7), becomes the
- * link's: the error is about the flow all the same, and without too big ones its path would be a black hole. 0, or the reason to drop.
+ * A source that is known on one line alone, which no router may forward (RFC 4291 section 2.5.6, RFC 3927 section 2.7), or is of the
+ * site, as providers number routers out of private ranges, too (RFC 6752), becomes the link's: the quote proves that the error is about
+ * the flow, and without too big ones its path would be a black hole. Nobody passes for a host of the LAN. 0, or the reason to drop.
  */
 __noinline int name_router(struct __sk_buff *skb, struct packet *p, __u32 link_index)
 {
 	const struct ab_link *link = p ? link_at(link_index, p->family) : NULL;
-	if (!p || !link || !is_of_line(&p->src) || !is_addr(&link->external))
+	if (!p || !link || (is_never_forwarded(&p->src) && !is_of_line(&p->src)) || !is_addr(&link->external))
 		return AB_REASON_BAD_SOURCE;
 	const union ab_addr *from = &p->src, *to = &link->external;
 	__u32 l3 = bounded_l3(p), sum_at = bounded_l4(p) + 2;
@@ -260,8 +261,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	if (!p || !q)
 		return AB_REASON_MALFORMED;
 	struct ab_flow_key key;
-	if (!(p->flags & PACKET_TURNED) && is_of_site(&p->src))
-		return AB_REASON_SPOOFED_WAN;
+	__u32 is_false = !(p->flags & PACKET_TURNED) && is_of_site(&p->src);
 	if (!icmp_sum_holds(skb, p))
 		return AB_REASON_BAD_CHECKSUM;
 	int bad = read_quote(skb, p, q);
@@ -270,12 +270,12 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	make_key(&key, q->proto, side, &q->src, q->sport, &q->dst, q->dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
-		return restore_quote(skb, p);
+		return is_false ? AB_REASON_SPOOFED_WAN : restore_quote(skb, p);
 	if (!is_in_flight(q, &key, flow))
-		return AB_REASON_BAD_QUOTE;
+		return is_false ? AB_REASON_SPOOFED_WAN : AB_REASON_BAD_QUOTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	if (is_never_forwarded(&p->src))
+	if (is_false || is_never_forwarded(&p->src))
 		bad = name_router(skb, p, flow->link);
 	bad = bad ?: rewrite_quote(skb, p, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
 	if (bad)
@@ -304,7 +304,7 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_MALFORMED;
 	struct ab_flow_key key;
 	if (!is_lan_address(&p->src))
-		return AB_REASON_SPOOFED_LAN;
+		return judge_unknown_source(p->ifindex, p->family);
 	const struct ab_route *route = find_route(&p->dst);
 	if (route && route->verdict != AB_VERDICT_LINK)
 		return AB_REASON_SPECIFIC_ROUTE;

@@ -172,12 +172,43 @@ static __always_inline int pass_in(struct __sk_buff *skb, struct packet *p, stru
 	return send_in(skb, p, flow);
 }
 
+struct sharing {
+	struct packet *packet;
+	__u32 link;
+};
+
+/* Whether a link is on a segment with others and has the packet's destination. */
+static long ask_sharing(__u32 index, struct sharing *s)
+{
+	const struct ab_link *link = link_at(index, s->packet->family);
+	if (!link || !(link->flags & AB_LINK_SHARES_SEGMENT) || !is_same_addr(&link->external, &s->packet->dst))
+		return 0;
+	s->link = index;
+	return 1;
+}
+
+/* The link that a packet is for which `link` has brought. Where links share a segment, whoever is on it may have learned either's
+ * hardware address for the other's address. */
+__noinline int link_of_packet(struct packet *p, __u32 link)
+{
+	const struct ab_link *own = p ? link_at(link, p->family) : NULL;
+	if (!own || !(own->flags & AB_LINK_SHARES_SEGMENT) || is_same_addr(&own->external, &p->dst))
+		return link;
+	struct sharing s = { .packet = p, .link = link };
+	bpf_loop(AB_MAX_LINKS, ask_sharing, &s, 0);
+	return s.link;
+}
+
 /* Everything but what is usual. `flow` is what the table has, where it was asked. */
 static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet *p, __u32 link, __u8 side,
 					   struct ab_flow_key *key, struct ab_flow *flow)
 {
 	if (p->flags & PACKET_LOSER)
 		return AB_REASON_RACE_LOST;
+	if (!flow) {
+		link = link_of_packet(p, link) & (AB_MAX_LINKS - 1);
+		side = side_of_link(link, p->family);
+	}
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_in(skb, p, side) ?: stray_inbound(skb, p);
 	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))

@@ -144,10 +144,24 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	return note_asked(s, p);
 }
 
-/* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. */
-static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct packet *p, const struct ab_flow *flow)
+/* Whether the host has answered the guard of the flow of s->lan_key (tcp.h) since it was asked this. */
+static __always_inline int has_answered_guard(struct ab_flow *flow)
+{
+	struct ab_scratch *s = scratch();
+	struct ab_flow *own = s ? find_other(&s->lan_key, flow, &s->wan_key) : NULL;
+	if (!own || own->tcp.isn != GUARD_ANSWERED)
+		return 0;
+	own->tcp.isn = 0;
+	return 1;
+}
+
+/* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. One that a
+ * guard waits for is let through on that link, once. */
+static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct packet *p, struct ab_flow *flow)
 {
 	enum ab_syn means = ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link, flow->tcp.tries);
+	if (means == AB_SYN_GOES_ON && has_answered_guard(flow))
+		return AB_SYN_FOLLOWS;
 	if (means == AB_SYN_AGAIN || means == AB_SYN_GOES_ON)
 		return find_class(p) == flow->class ? means : AB_SYN_ANEW;
 	return means;
@@ -206,11 +220,42 @@ static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p
 	return fall_back(AB_REASON_NO_FLOW_OUT);
 }
 
+/* A segment of a PPTP control connection: the kernel's NAT has that, over the link that was chosen for its SYN. */
+__noinline int give_to_helper(struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p)
+		return AB_REASON_NOT_CONFIGURED;
+	name_sender(s, p);
+	classify(p);
+	p->kernel_link = link_of_pair(p);
+	const struct ab_choice *now = choice_of(s->opening.class, p->family);
+	__u32 is_bound = now && p->kernel_link && ab_is_usable(now, p->kernel_link - 1);
+	if (is_first_syn(p) && !is_bound) {
+		begin_choice(p);
+		choose_link(0, 0);
+		if (s->decision.target >= AB_MAX_LINKS)
+			return refuse_class(s->opening.class, p->family);
+		gauge_add(s->decision.target, 1, 0, 0);
+		bind_pair(p, s->decision.target);
+		p->kernel_link = s->decision.target + 1;
+	}
+	return fall_back(AB_REASON_FALLBACK_HELPER);
+}
+
+static __always_inline int is_helped(const struct packet *p)
+{
+	const struct ab_settings *set = is_pptp(p) ? current_settings() : NULL;
+	return set && set->fallback_mark;
+}
+
 static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
 				      struct ab_flow *flow)
 {
 	if (!flow) {
 		int why = may_begin(skb, p);
+		if (why == TO_OPEN && is_helped(p) && !s->opening.is_hairpin)
+			return give_to_helper(p);
 		return why != TO_OPEN || is_first_syn(p) || s->opening.is_hairpin ? why : refuse_unknown(s, p);
 	}
 	if (!is_first_syn(p)) {
@@ -229,7 +274,8 @@ static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, s
 
 static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s)
 {
-	int why = gate(skb, p);
+	/* Its source is known once there is a lease. */
+	int why = is_dhcp_answer(p) ? AB_REASON_DHCP : gate(skb, p);
 	if (!why)
 		s->opening.asked_link = link_of_asked(p);
 	if (!why && !is_asked(s) && answers_forward(p))
@@ -342,6 +388,8 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	if (permission)
 		end_permission(&s->lan_key, permission);
 	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : 0, 0);
+	if (is_control(p))
+		bind_pair(p, flow->link);
 	return hairpin ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
@@ -364,6 +412,56 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flo
 	follow_tcp(flow, p);
 	if (p->tcp_flags & (TCP_FIN | TCP_RST))
 		follow_end_out(p, flow);
+}
+
+struct guarded {
+	struct ab_flow *flow;
+	__u32 number;
+	__u32 link; /* or AB_NO_TARGET */
+};
+
+/* Whether the i-th of the other tries of s->lan_key was answered by a guard with this number. */
+static long ask_guard(__u32 i, struct guarded *g)
+{
+	struct ab_scratch *s = scratch();
+	__u32 one = ab_tries_at(g->flow->tcp.tries, i);
+	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, g->flow, ab_try_link(one)))
+		return 0;
+	const struct ab_flow *entry = find_entry(&s->rival_key);
+	if (!entry || entry->tcp.isn != g->number)
+		return 0;
+	g->link = ab_try_link(one);
+	return 1;
+}
+
+/* Instead of a reason: the packet is to go on as any other of its flow. */
+#define NO_GUARD (-1)
+
+/* The host's RST to what a guard has answered (tcp.h), where that is not the flow's own try: it takes the link of that. */
+__noinline int answer_guard(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p || !flow || p->seq <= GUARD_ANSWERED || p->ttl <= 1 || !answers_challenge(p, flow))
+		return NO_GUARD;
+	make_usual_key(&s->lan_key, p);
+	struct ab_flow *own = find_other(&s->lan_key, flow, &s->wan_key);
+	if (own && own->tcp.isn == p->seq) {
+		own->tcp.isn = GUARD_ANSWERED;
+		return NO_GUARD;
+	}
+	struct guarded g = { .flow = flow, .number = p->seq, .link = AB_NO_TARGET };
+	bpf_loop(AB_TRIES_OTHERS, ask_guard, &g, 0);
+	const struct ab_link *link = g.link < AB_MAX_LINKS ? link_at(g.link, p->family) : NULL;
+	if (!link || !(link->flags & AB_LINK_PRESENT))
+		return NO_GUARD;
+	struct ab_traffic *t = traffic_at(flow->class, g.link, p->family);
+	if (t) {
+		t->tx_packets++;
+		t->tx_bytes += p->length;
+	}
+	return rewrite_packet(skb, p, OUTBOUND, &link->external, flow->other_port)
+		       ?: send_over_link(skb, p->l3, link, &p->dst)
+		       ?: AB_REASON_TRANSLATED_OUT;
 }
 
 /* What goes to another LAN host is no traffic of a link. */
@@ -476,6 +574,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	if (is_icmp_of_family(p))
 		return p->kind == PACKET_ICMP_ERROR ? AB_REASON_FOREIGN_ERROR : AB_REASON_ICMP_OTHER;
 	name_sender(s, p);
+	p->kernel_link = link_of_pair(p);
 	return fall_back(AB_REASON_REFUSED_PROTOCOL);
 }
 
@@ -651,6 +750,11 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	/* Nobody on another device speaks for the host. */
 	if (!bad && p->ifindex != flow->lan_ifindex)
 		bad = check_source(p);
+	if (!bad && p->tcp_flags & TCP_RST) {
+		int way = answer_guard(skb, p, flow);
+		if (way != NO_GUARD)
+			return way;
+	}
 	if (!bad && p->races) {
 		__u32 own = ab_waits(flow->tcp.tries) ? ab_try(flow->link) : 0;
 		send_rivals(skb, flow);

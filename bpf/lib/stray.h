@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a link brings for no flow. The host's own sockets hear it as ever; nobody else does, unless the administrator
- * has forwards of his own in the kernel.
+ * What a link brings for no flow is the kernel's to judge, by its routing and behind the guard's rules; the host's own sockets hear it
+ * as ever. Dropped is what is false whatever the kernel may know: what says that it is from the LAN, and, unless the administrator
+ * has forwards of his own in the kernel, what is for the LAN, and SYNs to ports where nobody listens.
  */
 #ifndef ANABRANCH_STRAY_H
 #define ANABRANCH_STRAY_H
@@ -56,14 +57,31 @@ static __always_inline int has_socket(struct __sk_buff *skb, const struct packet
 }
 
 /* What links bring for the host's address in a LAN is for that LAN. */
-static __always_inline int is_local_to_links(const union ab_addr *addr)
+static __always_inline int is_local_to_links(const struct ab_route *route)
 {
-	const struct ab_route *route = find_route(addr);
 	return route && route->verdict == AB_VERDICT_LOCAL && !route->ifindex;
 }
 
+/*
+ * Whether it is from a DHCP server (RFC 2131 section 4.1, RFC 8415 section 7.2) to a client of this host. The address that is offered
+ * is the host's only after it was accepted, and the client hears of it by a packet socket, behind this program; and a modem's server
+ * has an address that says nothing, perhaps of the LAN's range or the one that the host has itself. What other devices lead to is no
+ * client of the host's.
+ */
+__noinline int is_dhcp_answer(struct packet *p)
+{
+	if (!p || p->proto != IPPROTO_UDP || !p->has_ports_header)
+		return 0;
+	__u32 client = p->family == AB_IPV6 ? 546 : 68;
+	if (p->dport != bpf_htons(client) || p->sport != bpf_htons(p->family == AB_IPV6 ? client + 1 : client - 1))
+		return 0;
+	const struct ab_route *to = find_route(&p->dst);
+	return !to || is_never_forwarded(&p->dst) || to->verdict == AB_VERDICT_LINK ||
+	       to->verdict == AB_VERDICT_LOCAL || (to->verdict == AB_VERDICT_LAN && to->ifindex == p->ifindex);
+}
+
 /* To an address of the host: NO_FLOW_IN or OTHER_PROTOCOL if its stack is to have it, or why not. */
-static __always_inline int stray_to_host(struct __sk_buff *skb, const struct packet *p, const struct ab_settings *set)
+static __always_inline int stray_to_host(struct __sk_buff *skb, const struct packet *p)
 {
 	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP)
 		return is_icmp_of_family(p) ? AB_REASON_NO_FLOW_IN : AB_REASON_OTHER_PROTOCOL;
@@ -71,7 +89,7 @@ static __always_inline int stray_to_host(struct __sk_buff *skb, const struct pac
 		return AB_REASON_NO_FLOW_IN;
 	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
 		return AB_REASON_STRAY_SYN;
-	return set->fallback_mark ? AB_REASON_FALLBACK_STRAY : AB_REASON_STRAY;
+	return AB_REASON_STRAY;
 }
 
 /* Whether a link without NAT brought it for a host of the LAN. */
@@ -82,10 +100,17 @@ static __always_inline int is_routed_in(const struct __sk_buff *skb, const struc
 	return device && is_routed(set, device->link, p->family) && is_lan_address(&p->dst);
 }
 
-static __always_inline int is_dropped_stray(int reason)
+/* To an address that is not of the host. */
+static __always_inline int stray_to_others(const struct ab_route *to)
 {
-	return reason == AB_REASON_NOT_FORWARDED || reason == AB_REASON_STRAY_SYN || reason == AB_REASON_STRAY ||
-	       reason == AB_REASON_FALLBACK_STRAY;
+	return to && to->verdict != AB_VERDICT_KERNEL && to->verdict != AB_VERDICT_LINK ? AB_REASON_NOT_FORWARDED
+											: AB_REASON_TRANSIT_IN;
+}
+
+static __always_inline int may_be_forwarded(int reason)
+{
+	return reason == AB_REASON_NOT_FORWARDED || reason == AB_REASON_TRANSIT_IN || reason == AB_REASON_STRAY_SYN ||
+	       reason == AB_REASON_STRAY;
 }
 
 /* The reason such a packet leaves for. */
@@ -94,9 +119,10 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 	if (!p)
 		return AB_REASON_MALFORMED;
 	const struct ab_settings *set = current_settings();
-	int reason = AB_REASON_NOT_FORWARDED;
 	if (!set)
 		return AB_REASON_NOT_CONFIGURED;
+	if (is_dhcp_answer(p))
+		return AB_REASON_DHCP;
 	if (is_of_site(&p->src))
 		return AB_REASON_SPOOFED_WAN;
 	if (is_never_forwarded(&p->dst))
@@ -106,9 +132,9 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 	int let = let_in(skb, p);
 	if (let)
 		return let;
-	if (is_local_to_links(&p->dst))
-		reason = stray_to_host(skb, p, set);
-	if (!set->forwards_kernel || !is_dropped_stray(reason))
+	const struct ab_route *to = find_route(&p->dst);
+	int reason = is_local_to_links(to) ? stray_to_host(skb, p) : stray_to_others(to);
+	if (!set->forwards_kernel || !may_be_forwarded(reason))
 		return reason;
 	remember_forward(p, p->sport);
 	remember_forward(p, 0);

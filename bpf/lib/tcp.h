@@ -151,6 +151,19 @@ static __always_inline int answers_syn(const struct packet *p, const struct ab_f
 	return !(p->tcp_flags & TCP_ACK) || is_behind_syn(p->ack, lan);
 }
 
+/* In the link entry, in the place of the number that a guard has acknowledged: the host's RST to that has left. */
+#define GUARD_ANSWERED 1
+
+/*
+ * Whether it is how a guard before the remote end answers the SYN of a stranger ("safe reset"): a SYN/ACK that acknowledges another
+ * number. The host resets that (RFC 9293 section 3.10.7.3), which proves that it is there, and its next SYN is let through. Each try
+ * meets a guard of its own.
+ */
+static __always_inline int is_guarded(const struct packet *p, const struct ab_flow *lan)
+{
+	return p->end - p->seq == 1 && p->tcp_flags & TCP_SYN && !(lan->state & (AB_STATE_REPLIED | AB_STATE_CLOSED));
+}
+
 /*
  * Whether what does not answer the SYN is of a remote end that has an earlier connection of the same ends still, in TIME-WAIT or
  * half open: a bare ACK with that one's numbers (RFC 9293 section 3.10.7.4). The host, which waits for the answer, resets that
@@ -164,7 +177,7 @@ static __always_inline int is_challenge(const struct packet *p, const struct ab_
 	       is_other_of(lan, wan_key, wan);
 }
 
-/* The host's RST in answer to that: it bears the number that was acknowledged, and says nothing of this flow. Without NAT what it
+/* The host's RST in answer to either: it bears the number that was acknowledged, and says nothing of this flow. Without NAT what it
  * answers has answered the flow. */
 static __always_inline int answers_challenge(const struct packet *p, const struct ab_flow *lan)
 {
@@ -206,7 +219,9 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	if (ab_waits(lan->tcp.tries))
 		return AB_REASON_BAD_HANDSHAKE;
 	if (!answers_syn(p, lan)) {
-		if (!is_challenge(p, wan_key, wan, lan))
+		if (is_guarded(p, lan) && holds_try(&lan_key, lan, wan_key))
+			wan->tcp.isn = p->ack;
+		else if (!is_challenge(p, wan_key, wan, lan))
 			return AB_REASON_BAD_HANDSHAKE;
 		p->flags |= PACKET_CHALLENGE;
 		return 0;

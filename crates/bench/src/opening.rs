@@ -70,7 +70,7 @@ fn first_packet(proto: Proto, flow: u16) -> Result<Vec<u8>> {
     let host = (flow % HOSTS) as u8;
     let ends = Ends {
         from_mac: [2, 0, 0, 0, 1, host],
-        to_mac: [2, 0, 0, 0, 0, 1],
+        to_mac: [0; 6],
         from: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2 + host), FIRST_PORT + flow).into(),
         to: SocketAddrV4::new(SERVER, HTTPS).into(),
         ttl: 64,

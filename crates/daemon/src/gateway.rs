@@ -461,6 +461,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.turn_balancer()?;
         self.tell_rules()?;
         self.tell_devices(&wanted.attachments);
+        self.tell_own_macs(&wanted.own_macs);
         self.forget_links(before.into_keys())?;
         Ok(())
     }
@@ -633,6 +634,16 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 "routes: the programs know those of before: {}; tried again every second",
                 with_causes(&error)
             )),
+        }
+    }
+
+    /// What an earlier process has set is compared, too.
+    fn tell_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) {
+        if let Err(error) = self.plane.set_own_macs(macs) {
+            self.shell.put_off(&format!(
+                "hardware addresses of devices above those of the gateway: their frames are left to the kernel: {}; tried again every second",
+                with_causes(&error)
+            ));
         }
     }
 

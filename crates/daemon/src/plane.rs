@@ -2,7 +2,7 @@
 //!
 //! The only module that speaks with [`Gateway`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub trait Plane: DataPlane<Error = Error> {
         path: Option<&LinkPath>,
     ) -> Result<(), Error>;
     fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error>;
+    fn set_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) -> Result<(), Error>;
     fn attach(&mut self, ifindex: u32, role: Role, layer3: bool, mtu: u32) -> Result<(), Error>;
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
     fn attached(&self) -> Result<Vec<u32>, Error>;
@@ -129,6 +130,10 @@ impl Plane for Gateway {
 
     fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
         self.set_routes(routes)
+    }
+
+    fn set_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) -> Result<(), Error> {
+        self.set_own_macs(macs)
     }
 
     fn attach(&mut self, ifindex: u32, role: Role, layer3: bool, mtu: u32) -> Result<(), Error> {

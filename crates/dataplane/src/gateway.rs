@@ -1,6 +1,7 @@
 //! The gateway as user space holds it.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
@@ -89,6 +90,8 @@ pub struct LinkPath {
     pub mtu: u32,
     /// A layer-3 device, without neighbours.
     pub point_to_point: bool,
+    /// Another link is on the same segment: what is for this one's address may come by the other's device.
+    pub shares_segment: bool,
 }
 
 /// What a device is to the gateway.
@@ -241,6 +244,31 @@ impl Gateway {
     /// The kernel refuses the map update.
     pub fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
         routes::replace(&mut self.object.maps.routes, routes)
+    }
+
+    /// Replaces, by difference, the hardware addresses that devices above the gateway's have, each with the index of the
+    /// gateway's: frames for them are as those for the device itself.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update; more than [`abi::OWN_MACS_MAX`] do not fit.
+    pub fn set_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) -> Result<(), Error> {
+        let failed = || Error::map("own_macs");
+        let map = &mut self.object.maps.own_macs;
+        let known: Result<Vec<abi::OwnMac>, _> = map.keys().collect();
+        let known = known.map_err(failed())?;
+        let is_wanted = |key: &abi::OwnMac| macs.contains(&(key.ifindex, key.mac));
+        for gone in known.iter().filter(|key| !is_wanted(key)) {
+            map.remove(gone).map_err(failed())?;
+        }
+        for &(ifindex, mac) in macs {
+            let key = abi::OwnMac {
+                ifindex,
+                mac,
+                zero: 0,
+            };
+            map.insert(key, 1, 0).map_err(failed())?;
+        }
+        Ok(())
     }
 
     /// Tells which class new flows are of.
@@ -554,6 +582,9 @@ fn link_entry(path: &LinkPath) -> abi::Link {
     }
     if path.inbound {
         flags |= abi::LINK_INBOUND;
+    }
+    if path.shares_segment {
+        flags |= abi::LINK_SHARES_SEGMENT;
     }
     let prefix = path.prefix.map(|(prefix, _)| abi::Addr::from(prefix));
     abi::Link {

@@ -13,6 +13,8 @@ pub struct Ran {
     pub action: u32,
     /// As the program left it.
     pub packet: Vec<u8>,
+    /// The `skb->mark` it left with.
+    pub mark: u32,
     /// Mean of the repetitions.
     pub took: Duration,
 }
@@ -23,6 +25,8 @@ const ROOM_TO_GROW: usize = 64;
 /// Of `struct __sk_buff`: where the mark stands, and how much of it is given.
 const CONTEXT_MARK: usize = 8;
 const CONTEXT: usize = 12;
+/// More than any kernel has of it, all of which it writes.
+const CONTEXT_ROOM: usize = 512;
 
 /// Runs a classifier on an Ethernet frame with `mark` as its `skb->mark`, `repeat` times. State changes; nothing is transmitted.
 pub fn run(
@@ -34,11 +38,13 @@ pub fn run(
 ) -> Result<Ran, Error> {
     let mut context = [0; CONTEXT];
     context[CONTEXT_MARK..].copy_from_slice(&mark.to_ne_bytes());
+    let mut left = [0; CONTEXT_ROOM];
     let mut packet = vec![0; frame.len() + ROOM_TO_GROW];
     let options = TestRunOptions {
         data_in: Some(frame),
         data_out: Some(&mut packet),
         ctx_in: Some(&context),
+        ctx_out: Some(&mut left),
         repeat,
         ..TestRunOptions::new()
     };
@@ -47,6 +53,7 @@ pub fn run(
     Ok(Ran {
         action: ran.return_value,
         packet,
+        mark: u32::from_ne_bytes(std::array::from_fn(|at| left[CONTEXT_MARK + at])),
         took: ran.duration,
     })
 }

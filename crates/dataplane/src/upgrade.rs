@@ -7,6 +7,7 @@
 //! Every step may be done twice: who is killed between two of them is followed by one who does all of them again.
 
 use std::{
+    iter,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -345,7 +346,7 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 18] = [
+const NEW_REASONS: [&str; 24] = [
     "ROUTING_RULES",
     "PREFIX_OUT",
     "PREFIX_IN",
@@ -364,13 +365,26 @@ const NEW_REASONS: [&str; 18] = [
     "PROBE_LATE",
     "PROBE_VAIN",
     "PROBE_ANSWERED",
+    "OTHER_HOST",
+    "LOOPED_BACK",
+    "TRANSIT_IN",
+    "DHCP",
+    "NO_LAN_ADDRESS",
+    "FALLBACK_HELPER",
 ];
+
+/// Behind it stood one that is no more: of what the kernel was not asked about.
+const BEFORE_GONE: &str = "STRAY_SYN";
 
 /// The number of a former reason; none of one that is no more.
 fn reason_of(former: u32) -> Option<u32> {
     let numbered = (0..).zip(anabranch_policy::reasons());
-    let mut kept = numbered.filter(|(_, reason)| !NEW_REASONS.contains(&reason.name));
-    kept.nth(former as usize).map(|(number, _)| number)
+    let kept = numbered.filter(|(_, reason)| !NEW_REASONS.contains(&reason.name));
+    let mut known = kept.flat_map(|(number, reason)| {
+        let gone = (reason.name == BEFORE_GONE).then_some(None);
+        iter::once(Some(number)).chain(gone)
+    });
+    known.nth(former as usize).flatten()
 }
 
 /// `struct ab_session_key`, and the places of `struct ab_sessions`.

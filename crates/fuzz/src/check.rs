@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use anabranch_policy::{Fate, Reason, abi};
 
-use crate::build::{ACK, End, SYN};
+use crate::build::{ACK, End, GATEWAY_MAC, SYN};
 use crate::memory::{Memory, stream};
 use crate::read::{ETHERNET, Ip, TCP, UDP, ether_type};
 use crate::rig::{Action, Outcome, Rig};
@@ -192,7 +192,23 @@ impl<'a> Case<'a> {
             "FORWARD_IN" | "FORWARD_OUT" => {
                 demand!(self.rig.told.forwards, "the kernel has no forwards");
             }
-            "FALLBACK_STRAY" | "NO_FLOW_IN" | "OTHER_PROTOCOL" if !lan => {
+            "OTHER_HOST" => {
+                let is_ours = self.input.starts_with(&GATEWAY_MAC);
+                demand!(!is_ours, "it is for the device's own address");
+            }
+            "DHCP" => {
+                let came = self.came()?;
+                let ports = came.ports().filter(|_| came.proto() == UDP);
+                demand!(
+                    matches!(ports, Some((67, 68) | (547, 546))),
+                    "it is no answer of a DHCP server"
+                );
+                demand!(
+                    lan || lan_of(came.dst()).is_none(),
+                    "a client in the LAN is none of the host's"
+                );
+            }
+            "STRAY" | "NO_FLOW_IN" | "OTHER_PROTOCOL" | "TRANSIT_IN" if !lan => {
                 let ip = self.came()?;
                 // The kernel takes no packet that claims one of its own addresses (RFC 1812 section 5.3.7).
                 let (from, to) = (ip.src(), ip.dst());
@@ -437,8 +453,9 @@ impl<'a> Case<'a> {
     fn challenged(&self) -> Verdict {
         let came = self.came()?;
         let says = came.segment().ok_or("it is no segment")?;
-        let is_bare = says.flags & 0x17 == ACK && says.end == says.seq;
-        demand!(is_bare, "{says:?} is no bare ACK");
+        let occupied = says.end.wrapping_sub(says.seq);
+        let answers = [(ACK, 0), (SYN | ACK, 1)].contains(&(says.flags & 0x17, occupied));
+        demand!(answers, "{says:?} is neither a bare ACK nor a SYN/ACK");
         let ports = came.ports().ok_or("it has no ports")?;
         let (local, remote) = ends(Way::In, &came, ports);
         let flow = self.flow(TCP, local, remote)?;

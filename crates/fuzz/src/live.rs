@@ -246,7 +246,8 @@ fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
     })
 }
 
-fn words(mac: [u8; 6]) -> String {
+/// As `ip` takes it.
+pub fn words(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

@@ -20,9 +20,11 @@ use aya::maps::{HashMap, Map, MapData, MapType};
 use aya::programs::TestRunOptions;
 use nix::net::if_::if_nametoindex;
 
+use crate::build::GATEWAY_MAC;
 use crate::capture::{Capture, Seen};
 use crate::check;
 use crate::kernel::RawMap;
+use crate::live;
 use crate::read::Ip;
 use crate::script::to_hex;
 use crate::shares::{self, Limit, Payments};
@@ -162,7 +164,8 @@ impl Rig {
         }
         for port in Port::all() {
             namespace.veth(&port.to_string(), &namespace, &format!("{port}-far"))?;
-            namespace.ip(&format!("link set {port} mtu 9000 arp off"))?;
+            let mac = live::words(GATEWAY_MAC);
+            namespace.ip(&format!("link set {port} address {mac} mtu 9000 arp off"))?;
         }
         let inside = namespace.enter()?;
         let names = Port::all().into_iter().map(|port| port.to_string());
@@ -438,6 +441,7 @@ fn path(link: u16, told: &Told, site: &Addresses, ifindex: u32) -> LinkPath {
         ifindex,
         mtu: told.mtu[usize::from(link)],
         point_to_point: bare,
+        shares_segment: false,
     }
 }
 

@@ -8,12 +8,11 @@ use rand::RngExt;
 
 const KEPT: &str = env!("CARGO_TARGET_TMPDIR");
 const ROUNDS: u64 = 10;
-const REACHED: [&str; 8] = [
+const REACHED: [&str; 7] = [
     "PROBE_OUT",
     "PROBE_ANSWERED",
     "STRAY",
     "STRAY_SYN",
-    "FALLBACK_STRAY",
     "FORWARD_IN",
     "FORWARD_OUT",
     "SPOOFED_DEVICE",

@@ -214,7 +214,7 @@ mod plain {
         Addr BeAddr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
         FormerChoice FormerDevice FormerFlow FormerLink FormerRoute FormerSettings FormerSpreading
         FormerSublink FormerTableOfBins
-        Gauges Host HostKey Link Opened Paths Prefix Question QuestionKey Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade
+        Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade
     }
 }
 

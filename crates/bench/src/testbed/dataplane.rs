@@ -118,6 +118,7 @@ pub fn describe(
                 ifindex,
                 mtu: MTU,
                 point_to_point: false,
+                shares_segment: false,
             };
             gateway.set_link(LinkId(i.into()), family, Some(&path))?;
         }

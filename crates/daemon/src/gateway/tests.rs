@@ -7,6 +7,7 @@ mod routed;
 mod started;
 mod told;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -257,6 +258,10 @@ impl Plane for FakePlane {
     }
 
     fn set_routes(&mut self, _: &[Route]) -> Result<(), PlaneError> {
+        Ok(())
+    }
+
+    fn set_own_macs(&mut self, _: &BTreeSet<(u32, [u8; 6])>) -> Result<(), PlaneError> {
         Ok(())
     }
 

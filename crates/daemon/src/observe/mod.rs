@@ -55,6 +55,20 @@ pub struct Snapshot {
     pub routes: Vec<HostRoute>,
     /// Of others, in the order in which the kernel looks at them.
     pub rules: Vec<ForeignRule>,
+    /// Devices that share another's wire under a hardware address of their own.
+    pub above: Vec<Above>,
+}
+
+/// A device above another (macvlan), such as a virtual router's: up, and with an address. A virtual router that is not the
+/// master has none, and what is for its hardware address is the master's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Above {
+    /// Its own index.
+    pub ifindex: u32,
+    /// The index of the device below it.
+    pub below: u32,
+    /// Its hardware address.
+    pub mac: [u8; 6],
 }
 
 /// A network device.
@@ -150,6 +164,12 @@ impl Device {
 }
 
 impl Snapshot {
+    /// The device whose wire this one shares, which may be itself.
+    fn below(&self, ifindex: u32) -> u32 {
+        let above = self.above.iter().find(|above| above.ifindex == ifindex);
+        above.map_or(ifindex, |above| above.below)
+    }
+
     fn has(&self, address: IpAddr) -> bool {
         let own = Prefix::host(address);
         let mut routes = self.routes.iter();
@@ -302,6 +322,8 @@ pub struct Desired {
     pub ask_kernel: bool,
     /// What the data path is not told.
     pub beside: Beside,
+    /// Hardware addresses of devices above ours, each with the index of ours.
+    pub own_macs: BTreeSet<(u32, [u8; 6])>,
 }
 
 impl Desired {
@@ -313,6 +335,7 @@ impl Desired {
             .filter_map(|link| Some((slots.id(&link.name)?, link_view(config, link, host))))
             .collect();
         delegated::assign(config, host, &mut links);
+        share_segments(host, &mut links);
         let roles = roles(config, slots, host);
         let mut routes = routes(&roles, host);
         let images = delegated::images(config, slots, &links, &routes);
@@ -327,6 +350,7 @@ impl Desired {
             beside: Beside::derive(config, slots, host),
             routes,
             attachments: attachments(&roles, host),
+            own_macs: own_macs(&roles, host),
             absent_lan: config
                 .lan
                 .iter()
@@ -357,6 +381,34 @@ impl Desired {
         views
             .filter_map(|view| Some((view.ifindex?, view.running)))
             .collect()
+    }
+}
+
+/// Links whose networks overlap are on one segment, as two ports of a modem are: whoever is on it may send what is for one of them to
+/// the other's device.
+fn share_segments(host: &Snapshot, links: &mut BTreeMap<LinkId, LinkView>) {
+    for family in Family::ALL {
+        let network = |view: &LinkView| {
+            let path = view.path(family)?;
+            let mut devices = host.devices.values();
+            let device = devices.find(|device| device.ifindex == path.ifindex)?;
+            let mut own = device.addresses.iter();
+            own.find(|own| own.address == path.external).copied()
+        };
+        let networks: Vec<_> = links
+            .iter()
+            .filter_map(|(id, view)| Some((*id, network(view)?)))
+            .collect();
+        for (id, view) in links.iter_mut() {
+            let own = networks.iter().find(|(other, _)| other == id);
+            let shares = own.is_some_and(|(_, own)| {
+                let mut others = networks.iter().filter(|(other, _)| other != id);
+                others.any(|(_, other)| own.overlaps(*other))
+            });
+            if let Ok(path) = &mut view.paths[family].path {
+                path.shares_segment = shares;
+            }
+        }
     }
 }
 
@@ -465,6 +517,7 @@ fn link_path(
         ifindex: device.ifindex,
         mtu: device.mtu,
         point_to_point: device.layer3,
+        shares_segment: false,
     })
 }
 
@@ -572,6 +625,14 @@ fn attachments(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeMap<u32, At
         .collect()
 }
 
+/// A device that has a role is no part of another.
+fn own_macs(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeSet<(u32, [u8; 6])> {
+    let has_role = |ifindex| roles.contains_key(ifindex);
+    let parts = host.above.iter();
+    let parts = parts.filter(|above| has_role(&above.below) && !has_role(&above.ifindex));
+    parts.map(|above| (above.below, above.mac)).collect()
+}
+
 /// Specific routes of the main table, lowest metric first, and what is local to the host, which wins.
 fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
     let mut by_rank: Vec<&HostRoute> = host
@@ -590,7 +651,7 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
     for route in by_rank {
         verdicts
             .entry(route.prefix)
-            .or_insert_with(|| verdict(roles, route));
+            .or_insert_with(|| verdict(roles, host, route));
     }
     verdicts
         .into_iter()
@@ -611,8 +672,16 @@ fn never_forwarded() -> [Prefix; 4] {
     ]
 }
 
-fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
-    let hop = route.hops.first();
+/// Of an address or a network on a device above one of ours that is the device's own.
+fn verdict(roles: &BTreeMap<u32, Role>, host: &Snapshot, route: &HostRoute) -> Verdict {
+    let place = |hop: &Hop| match roles.contains_key(&hop.ifindex) {
+        true => *hop,
+        false => Hop {
+            ifindex: host.below(hop.ifindex),
+            ..*hop
+        },
+    };
+    let hop = route.hops.first().map(place);
     if route.table == TABLE_LOCAL {
         return match hop.and_then(|hop| Some((hop.ifindex, roles.get(&hop.ifindex)?))) {
             Some((ifindex, Role::Lan { .. })) => Verdict::LocalInLan { ifindex },

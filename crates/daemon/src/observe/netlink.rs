@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::carrier::{Carriers, Running};
 use super::lease;
 use super::prefix::Prefix;
-use super::{Device, Hop, HostRoute, Master, RouteKind, Snapshot};
+use super::{Above, Device, Hop, HostRoute, Master, RouteKind, Snapshot};
 
 /// Changes come in bursts (a device that appears brings its addresses, then its routes): wait until one is over.
 const QUIET: Duration = Duration::from_millis(20);
@@ -100,6 +100,11 @@ impl Netlink {
                 device.every_address.push(address);
             }
         }
+        let has_address = |above: &Above| {
+            let mut all = addresses.iter();
+            all.any(|address| address.header.index == above.ifindex)
+        };
+        let above = links.iter().filter_map(above).filter(has_address).collect();
         let mut addresses: Vec<_> = addresses.iter().filter_map(address).collect();
         addresses.sort_by_key(|address| address.preference);
         for Addressed {
@@ -125,6 +130,7 @@ impl Netlink {
             devices,
             routes,
             rules,
+            above,
         })
     }
 
@@ -280,6 +286,32 @@ fn tell_masters(devices: &mut BTreeMap<String, Device>, messages: &[LinkMessage]
             device.master = controller.and_then(|ifindex| masters.get(&ifindex).cloned());
         }
     }
+}
+
+/// The index of a device below in another namespace means nothing here.
+fn above(message: &LinkMessage) -> Option<Above> {
+    let (mut is_above, mut below, mut mac) = (false, None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::LinkInfo(info) => {
+                let shares = |info: &LinkInfo| {
+                    matches!(info, LinkInfo::Kind(InfoKind::MacVlan | InfoKind::MacVtap))
+                };
+                is_above = info.iter().any(shares);
+            }
+            LinkAttribute::Link(index) => below = Some(*index),
+            LinkAttribute::Address(bytes) => mac = bytes.as_slice().try_into().ok(),
+            LinkAttribute::LinkNetNsId(_) => return None,
+            _ => {}
+        }
+    }
+    let is_up = message.header.flags.contains(LinkFlags::Up);
+    let above = Above {
+        ifindex: message.header.index,
+        below: below?,
+        mac: mac?,
+    };
+    (is_above && is_up).then_some(above)
 }
 
 /// Up, with carrier, and sending: a carrier that is lost shows first in one flag, one that is found last in the other

@@ -111,6 +111,7 @@ pub(crate) fn host() -> Snapshot {
             .collect(),
         routes,
         rules: Vec::new(),
+        above: Vec::new(),
     }
 }
 
@@ -138,6 +139,7 @@ fn addresses_gateways_and_mtu_are_found_out() {
         ifindex: FIBER,
         mtu: 1500,
         point_to_point: false,
+        shares_segment: false,
     };
     let lte = LinkPath {
         external: ip("198.51.100.7"),
@@ -147,6 +149,7 @@ fn addresses_gateways_and_mtu_are_found_out() {
         ifindex: LTE,
         mtu: 1492,
         point_to_point: true,
+        shares_segment: false,
     };
     assert_eq!(path(&desired, 0), Ok(fiber));
     assert_eq!(path(&desired, 1), Ok(lte));

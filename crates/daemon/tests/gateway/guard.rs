@@ -293,7 +293,7 @@ fn what_a_link_brings_for_nobody_meets_silence_and_fills_no_table(family: Family
     until("all are dropped in nftables", || {
         packets(&daemon, "kernel-stray") == DATAGRAMS
     });
-    assert_eq!(packets(&daemon, "fallback-stray"), DATAGRAMS);
+    assert_eq!(packets(&daemon, "stray"), DATAGRAMS);
     assert!(
         tracked() < before + DATAGRAMS / 2,
         "{before} to {}",

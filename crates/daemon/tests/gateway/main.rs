@@ -5,6 +5,7 @@ mod beside;
 mod common;
 mod families;
 mod guard;
+mod neighbours;
 mod own;
 mod passive;
 mod privileges;

@@ -268,6 +268,7 @@ fn link_path(addresses: &Addresses, link: u16, mtu: u32) -> LinkPath {
         ifindex: index_of(&format!("wan{link}")),
         mtu,
         point_to_point: false,
+        shares_segment: false,
     }
 }
 

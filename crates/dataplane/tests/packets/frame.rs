@@ -10,6 +10,9 @@ use etherparse::{
 
 pub const ETHERNET: usize = 14;
 
+/// Of the device that frames arrive on.
+const DEVICE_MAC: [u8; 6] = [0; 6];
+
 /// Headers of IPv6 that others stand behind.
 pub const EXTENSIONS: [IpNumber; 4] = [
     IpNumber::IPV6_HEADER_HOP_BY_HOP,
@@ -278,7 +281,7 @@ impl Ip {
 
 /// `packet` behind an Ethernet header from its sender, every address of whom is another host, to the gateway.
 pub fn frame(family: Family, packet: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0];
+    let mut frame = [DEVICE_MAC, [2, 0, 0, 0, 0, 0]].concat();
     let (kind, source) = match family {
         Family::V4 => ([0x08, 0x00], 12..16),
         Family::V6 => ([0x86, 0xdd], 20..24),
@@ -288,6 +291,12 @@ pub fn frame(family: Family, packet: &[u8]) -> Vec<u8> {
     }
     frame.extend(kind);
     frame.extend_from_slice(packet);
+    frame
+}
+
+/// The same frame for another network card.
+pub fn sent_to(mac: [u8; 6], mut frame: Vec<u8>) -> Vec<u8> {
+    frame[..6].copy_from_slice(&mac);
     frame
 }
 

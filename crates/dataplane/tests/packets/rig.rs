@@ -42,6 +42,7 @@ pub struct Outcome {
     /// As the program left it: forwarded, or the answer to its sender.
     pub frame: Vec<u8>,
     action: u32,
+    mark: u32,
 }
 
 const TC_ACT_SHOT: u32 = 2;
@@ -70,6 +71,13 @@ impl Outcome {
         self.action == TC_ACT_REDIRECT
     }
 
+    /// What a mark bids the kernel with the packet, which must have been passed for `reason`.
+    #[track_caller]
+    pub fn marked(&self, reason: &str) -> u32 {
+        self.passed(reason);
+        self.mark
+    }
+
     #[track_caller]
     pub fn dropped(&self, reason: &str) {
         assert_eq!((self.reason.as_str(), self.action), (reason, TC_ACT_SHOT));
@@ -92,6 +100,8 @@ pub struct Rig {
     routes: Vec<Route>,
     /// The links at whose prefix the outside may begin, as bits.
     open: u32,
+    /// Both links are on one segment.
+    shares_segment: bool,
     /// Fragments that wait for the first of their datagram.
     waiting: usize,
     /// Connections race: packets send copies through the loopback device, behind themselves.
@@ -133,6 +143,7 @@ impl Rig {
             addresses: SITES.map(|site| site.gateway_lan).into(),
             routes: Vec::new(),
             open: 0,
+            shares_segment: false,
             waiting: 0,
             races: false,
             _inside: inside,
@@ -187,6 +198,7 @@ impl Rig {
             ifindex: LOOPBACK,
             mtu,
             point_to_point: false,
+            shares_segment: self.shares_segment,
         };
         self.plane()
             .set_link(LinkId(link), family, Some(&path))
@@ -207,6 +219,14 @@ impl Rig {
     /// Links of which a prefix is told from now on let the outside begin there.
     pub fn let_in(&mut self, links: u32) {
         self.open = links;
+    }
+
+    /// Both links are on one segment from now on.
+    pub fn share_segment(&mut self) {
+        self.shares_segment = true;
+        for site in SITES {
+            self.tell_links(site.external, [MTU; 2]);
+        }
     }
 
     fn set_routes(&mut self) {
@@ -413,6 +433,7 @@ impl Rig {
             reason: rose[0].0.clone(),
             frame: ran.packet,
             action: ran.action,
+            mark: ran.mark,
         }
     }
 

@@ -6,7 +6,7 @@ use super::same::{changed_at, changed_in_header, demand_equal, header_sum, port_
 use super::{Case, Verdict, Way, changed_address, demand_hop, end_of, ends};
 use crate::memory::stream;
 use crate::read::Ip;
-use crate::site::{Port, is_never_forwarded, link_of};
+use crate::site::{Port, is_never_forwarded, lan_of, link_of};
 use crate::sum;
 
 impl Case<'_> {
@@ -51,11 +51,11 @@ impl Case<'_> {
         is_the_same_error(way, expected, &left, &was)
     }
 
-    /// The error as it came, but from the link's address if it came from one that is known on one line alone.
+    /// The error as it came, but from the link's address if it came from one that is known on one line alone, or is the site's.
     fn named(&self, came: &Ip, left: &Ip) -> Result<Vec<u8>, String> {
         let (from, named) = (came.src(), left.src());
         let mut expected = came.bytes.to_vec();
-        if !is_of_line(from) {
+        if !is_of_line(from) && !is_of_site(from) {
             demand!(!is_never_forwarded(from), "{from} is nobody's to the LAN");
             return Ok(expected);
         }
@@ -65,6 +65,10 @@ impl Case<'_> {
         expected[at..at + length].copy_from_slice(&left.bytes[at..at + length]);
         Ok(expected)
     }
+}
+
+fn is_of_site(address: IpAddr) -> bool {
+    lan_of(address).is_some() || link_of(address).is_some()
 }
 
 fn is_of_line(address: IpAddr) -> bool {

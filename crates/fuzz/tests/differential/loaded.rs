@@ -273,6 +273,7 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
             ifindex: LOOPBACK,
             mtu: MTU,
             point_to_point: false,
+            shares_segment: false,
         };
         plane.set_link(LinkId(link), family, Some(&path))?;
     }

@@ -60,7 +60,7 @@ const DROPS: [Drop; 9] = [
     ),
     dropped(
         STRAY,
-        "in nftables: from a link to no socket of the host, and of no connection the kernel translates",
+        "in nftables: from a link to no socket of the host, and of no connection of the kernel's",
     ),
     dropped(
         FOREIGN_SOURCE,
@@ -181,11 +181,9 @@ impl Guard<'_> {
         )
     }
 
-    /// What the programs mark on a link is for no socket of the host: answers to what the kernel translated, or nobody's.
+    /// What the programs mark on a link is for no socket of the host: answers to what the kernel translated, for our fallback or for
+    /// other networks of the host's, or nobody's.
     fn strays(&self) -> String {
-        if self.masquerade.is_none() {
-            return String::new();
-        }
         let links = quoted(&self.devices());
         let marked = format!("iifname {links} meta mark {STRAY_MARK:#x}");
         format!(

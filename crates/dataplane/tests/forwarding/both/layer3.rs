@@ -90,6 +90,7 @@ fn a_link_without_ethernet_carries_connections_datagrams_and_errors() {
             ifindex,
             mtu: MTU,
             point_to_point: true,
+            shares_segment: false,
         };
         plane.set_link(LinkId(0), FAMILY, Some(&path)).unwrap();
         plane

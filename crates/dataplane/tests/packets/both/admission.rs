@@ -320,7 +320,7 @@ fn segments_of_no_flow_that_one_host_gives_to_the_kernel_are_bounded_and_cost_no
     // What the server answers is the kernel's only if that knows it.
     for flags in ["A", "SA", "R"] {
         let answer = tcp(server(80), SocketAddr::new(EXTERNAL[0], 2000), flags, 1, 1);
-        rig.link_brings(0, &answer.frame()).passed("fallback-stray");
+        rig.link_brings(0, &answer.frame()).passed("stray");
     }
     rig.connect(client(4000), server(443));
 }

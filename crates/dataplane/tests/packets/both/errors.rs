@@ -167,7 +167,52 @@ fn nobody_speaks_of_a_flow_from_another_device_or_for_the_gateway() {
 
     let quoted = &out.frame[ETHERNET..];
     let error = icmp_error(GATEWAY_LAN, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
-    rig.link_brings(0, &error.frame()).dropped("spoofed-wan");
+    let got = rig.link_brings(0, &error.frame()).sent("error-in");
+    assert_eq!(got.src(), SocketAddr::new(EXTERNAL[0], got.src().port()));
+}
+
+/// A provider that numbers its routers as the LAN is numbered.
+#[test]
+fn an_error_that_fits_a_flow_is_delivered_for_no_host_of_the_lan() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let out = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    let out = rig.lan_sends(&out.payload(&[7; 1400]).frame());
+    out.sent("translated-out");
+    let datagram = rig.lan_sends(&udp(client(4000), server(53), b"x").frame());
+    let ping = rig.lan_sends(&echo(CLIENT, SERVER, 9, b"x").frame());
+    for sent in [&out, &datagram, &ping] {
+        let external = sent.sent("translated-out").src();
+        let quoted = &sent.frame[ETHERNET..];
+        for router in [SECOND_CLIENT, GATEWAY_LAN, lan_host(200u32)] {
+            let error = icmp_error(router, external.ip(), SITE.too_big, [0, 0, 5, 0], quoted);
+            let got = rig.link_brings(link_of(external), &error.frame());
+            let got = got.sent("error-in");
+            assert_eq!((got.src().ip(), got.dst().ip()), (external.ip(), CLIENT));
+            assert_eq!(quote(&got).src().ip(), CLIENT);
+        }
+    }
+    let external = connection.external;
+    for quoted in [
+        tcp(external, server(80), "A", LOCAL_ISN ^ 1 << 31, 0)
+            .ip()
+            .packet(),
+        tcp(external, server(81), "A", LOCAL_ISN + 1, 0)
+            .ip()
+            .packet(),
+        udp(SocketAddr::new(external.ip(), 9), server(53), b"x").packet(),
+        echo(external.ip(), SERVER, 77, b"x").packet(),
+    ] {
+        let lie = icmp_error(
+            SECOND_CLIENT,
+            external.ip(),
+            SITE.too_big,
+            [0, 0, 5, 0],
+            &quoted,
+        );
+        rig.link_brings(connection.link, &lie.frame())
+            .dropped("spoofed-wan");
+    }
 }
 
 #[test]
@@ -317,7 +362,7 @@ fn errors_with_a_source_that_lies_are_dropped() {
         .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let (link, external) = (link_of(sent.src()), sent.src());
-    let quoted = udp(external, server(53), b"x").packet();
+    let quoted = udp(SocketAddr::new(external.ip(), 9), server(53), b"x").packet();
     let lie = icmp_error(
         SECOND_CLIENT,
         external.ip(),

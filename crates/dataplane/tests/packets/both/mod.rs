@@ -9,6 +9,7 @@ use super::{SITE, with_more_headers};
 use crate::common::{round_robin, settings};
 use crate::{frame, frame::*, rig::*, site::*};
 
+mod addressee;
 mod admission;
 pub mod bad_input;
 mod classes;

@@ -44,6 +44,27 @@ fn confirm(rig: &mut Rig, port: u16) -> SocketAddr {
 }
 
 #[test]
+fn a_race_past_guards_resets_each_by_its_link_and_runs_again() {
+    let mut rig = racing(1000);
+    let ends = begin(&mut rig, 4000);
+    rig.lan_copies(link_of(ends[1]), &syn(4000).frame())
+        .sent("translated-out");
+    for (external, number) in ends.into_iter().zip([0xbad_cafe, 0xbad_beef]) {
+        let guard = tcp(server(80), external, "SA", 4096, number);
+        rig.link_brings(link_of(external), &guard.frame())
+            .sent("challenge");
+        let reset = tcp(client(4000), server(80), "R", number, 0);
+        let sent = rig.lan_sends(&reset.frame()).sent("translated-out");
+        assert_eq!(sent.src(), external);
+    }
+    assert_eq!((rig.live(), rig.closed()), (1, 0));
+    begin(&mut rig, 4000);
+    rig.link_brings(link_of(ends[1]), &syn_ack(ends[1]))
+        .sent("translated-in");
+    assert_eq!(confirm(&mut rig, 4000), ends[1]);
+}
+
+#[test]
 fn a_syn_takes_every_link_under_one_port_and_links_take_turns_in_being_first() {
     let mut rig = racing(1000);
     rig.tell_links(EXTERNAL, [1492, 1400]);
@@ -111,7 +132,7 @@ fn an_answer_that_does_not_fit_the_syn_wins_no_race_and_resets_nobody() {
         for acknowledged in [LOCAL_ISN, LOCAL_ISN + 2, 0] {
             let lie = tcp(server(80), external, "SA", REMOTE_ISN, acknowledged);
             rig.link_brings(link_of(external), &lie.frame())
-                .dropped("bad-handshake");
+                .sent("challenge");
         }
     }
     assert_eq!(rig.embryos(), 3);

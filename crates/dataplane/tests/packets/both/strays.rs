@@ -1,5 +1,6 @@
 //! What belongs to no flow: nothing a link brings reaches the LAN by it, nothing of the LAN leaves a link untranslated.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
 use etherparse::IpNumber;
@@ -29,7 +30,7 @@ fn what_a_link_brings_for_a_lan_host_is_dropped_whatever_the_fallback() {
     let mut rig = Rig::new();
     for fallback_mark in [0, MARK] {
         rig.set(|s| s.fallback_mark = fallback_mark);
-        for target in [CLIENT, SERVER] {
+        for target in [CLIENT, SECOND_CLIENT] {
             let at = |port| SocketAddr::new(target, port);
             let frames = [
                 tcp(second_server(9), at(80), "S", 1, 0).frame(),
@@ -82,7 +83,7 @@ fn a_connection_attempt_from_a_link_meets_a_listener_or_silence() {
 }
 
 #[test]
-fn datagrams_and_segments_from_a_link_to_no_socket_are_dropped() {
+fn datagrams_and_segments_from_a_link_to_no_socket_are_left_to_the_rules_for_strays() {
     let mut rig = Rig::new();
     let frames = [
         udp(server(5000), external(53), b"x").frame(),
@@ -91,12 +92,7 @@ fn datagrams_and_segments_from_a_link_to_no_socket_are_dropped() {
         tcp(server(5000), external(22), "R", 1, 0).frame(),
     ];
     for frame in &frames {
-        rig.link_brings(0, frame).dropped("stray");
-    }
-    // The kernel's own NAT may know them: our rules drop what it does not.
-    rig.set(|s| s.fallback_mark = MARK);
-    for frame in &frames {
-        rig.link_brings(0, frame).passed("fallback-stray");
+        rig.link_brings(0, frame).passed("stray");
     }
     let _socket = UdpSocket::bind((SITE.unspecified, 53)).unwrap();
     rig.link_brings(0, &frames[0]).passed("no-flow-in");
@@ -109,11 +105,212 @@ fn pings_errors_and_other_protocols_to_the_host_are_its_own() {
         .passed("no-flow-in");
     rig.link_brings(0, &icmp_of_type(13, SERVER, EXTERNAL[0]).frame())
         .passed("no-flow-in");
-    let broadcast = SocketAddr::new(SITE.everybody, 68);
-    rig.link_brings(0, &udp(server(67), broadcast, b"lease").frame())
+    let broadcast = SocketAddr::new(SITE.everybody, 9);
+    rig.link_brings(0, &udp(server(9), broadcast, b"wake").frame())
         .passed("no-flow-in");
     rig.link_brings(0, &of_protocol(IpNumber::GRE, SERVER, EXTERNAL[0]).frame())
         .passed("other-protocol");
+}
+
+#[test]
+fn what_a_link_brings_for_another_network_is_the_kernels_to_judge() {
+    let mut rig = Rig::new();
+    for target in [SERVER, SITE.stranger, ISP[0]] {
+        let at = |port| SocketAddr::new(target, port);
+        for frame in [
+            tcp(second_server(9), at(80), "S", 1, 0).frame(),
+            udp(second_server(9), at(53), b"x").frame(),
+            echo(SECOND_SERVER, target, 1, b"x").frame(),
+            of_protocol(IpNumber::GRE, SECOND_SERVER, target).frame(),
+        ] {
+            rig.set(|s| s.forwards_kernel = 0);
+            rig.link_brings(0, &frame).passed("transit-in");
+            rig.set(|s| s.forwards_kernel = 1);
+            rig.link_brings(0, &frame).passed("forward-in");
+        }
+    }
+}
+
+/// Ports of a DHCP server and its client.
+const LEASE: (u16, u16) = match FAMILY {
+    Family::V4 => (67, 68),
+    Family::V6 => (547, 546),
+};
+
+fn offer(from: IpAddr, to: IpAddr) -> Vec<u8> {
+    let (server, client) = LEASE;
+    let ends = (SocketAddr::new(from, server), SocketAddr::new(to, client));
+    udp(ends.0, ends.1, b"offer").frame()
+}
+
+#[test]
+fn a_lease_reaches_a_client_of_the_host_whatever_address_its_server_has() {
+    let mut rig = Rig::new();
+    let unowned = nth(EXTERNAL[0], 40);
+    for server in [ISP[0], SITE.stranger, CLIENT, EXTERNAL[0]] {
+        for offered in [unowned, EXTERNAL[0], SITE.everybody] {
+            rig.link_brings(0, &offer(server, offered)).passed("dhcp");
+        }
+    }
+    // The LAN's hosts have no leases from a link, and nothing else is excused.
+    rig.link_brings(0, &offer(ISP[0], CLIENT))
+        .dropped("not-forwarded");
+    rig.link_brings(0, &offer(CLIENT, SECOND_CLIENT))
+        .dropped("spoofed-wan");
+    let query = SocketAddr::new(CLIENT, LEASE.1);
+    rig.link_brings(0, &udp(query, external(LEASE.0), b"x").frame())
+        .dropped("spoofed-wan");
+
+    for offered in [nth(GATEWAY_LAN, 40), nth(SITE.stranger, 40)] {
+        rig.lan_sends(&offer(SITE.stranger, offered)).passed("dhcp");
+    }
+    rig.lan_sends(&udp(SocketAddr::new(SITE.stranger, LEASE.0), server(9), b"x").frame())
+        .dropped("spoofed-lan");
+}
+
+#[test]
+fn what_a_lan_device_hears_before_it_has_an_address_is_the_kernels() {
+    let mut rig = Rig::new();
+    let from = SocketAddr::new(SITE.stranger, 4000);
+    let frames = [
+        udp(from, server(53), b"x").frame(),
+        tcp(from, server(80), "S", 1, 0).frame(),
+        echo(SITE.stranger, SERVER, 1, b"x").frame(),
+        icmp_of_type(3, SITE.stranger, SERVER).frame(),
+    ];
+    for frame in &frames {
+        rig.lan_sends(frame).dropped("spoofed-lan");
+    }
+    rig.have_no_address();
+    for frame in &frames {
+        rig.lan_sends(frame).passed("no-lan-address");
+    }
+    assert!(rig.flows().is_empty());
+}
+
+/// Whose links are two ports of one modem.
+#[test]
+fn on_a_segment_that_links_share_either_device_brings_what_is_for_both() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let other = 1 - connection.link;
+    let sent = rig.lan_sends(&udp(client(4000), server(53), b"q").frame());
+    let sent = sent.sent("translated-out").src();
+    let data = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1);
+    let answer = udp(server(53), sent, b"a").frame();
+    let quoted = udp(sent, server(53), b"q").packet();
+    let error = icmp_error(ISP[0], sent.ip(), SITE.too_big, [0, 0, 5, 0], &quoted).frame();
+    rig.link_brings(other, &data.frame()).passed("stray");
+    rig.share_segment();
+    let own = usize::from(connection.link);
+    let received = |rig: &mut Rig| {
+        let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
+        [own, 1 - own].map(|link| counters[link].carried().rx_packets)
+    };
+    let before = received(&mut rig);
+    rig.link_brings(other, &data.frame()).sent("translated-in");
+    assert_eq!(received(&mut rig), [before[0] + 1, before[1]]);
+    rig.link_brings(1 - link_of(sent), &answer)
+        .sent("translated-in");
+    rig.link_brings(1 - link_of(sent), &error).sent("error-in");
+    // A connection over either.
+    let (local, remote) = (client(4001), server(80));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.link_brings(1 - link_of(external), &answer.frame())
+        .sent("translated-in");
+    // What is of no flow is a stray as ever, and nobody passes for the LAN.
+    rig.link_brings(
+        other,
+        &udp(server(53), SocketAddr::new(sent.ip(), 9), b"x").frame(),
+    )
+    .passed("stray");
+    let lie = udp(client(53), sent, b"x").frame();
+    rig.link_brings(other, &lie).dropped("spoofed-wan");
+}
+
+/// The link that a mark bids the kernel's NAT use.
+fn bidden(mark: u32) -> Option<u32> {
+    ((mark >> 8) & 0xff).checked_sub(1)
+}
+
+#[test]
+fn what_has_no_ports_takes_the_link_of_its_hosts_control_connection() {
+    const KERNEL: u32 = 0xab00_0007;
+    let mut rig = Rig::new();
+    rig.set(|s| s.fallback_mark = KERNEL);
+    let esp = |from: IpAddr, to: IpAddr| {
+        of_protocol(IpNumber::ENCAPSULATING_SECURITY_PAYLOAD, from, to).frame()
+    };
+    let mark = rig
+        .lan_sends(&esp(CLIENT, SERVER))
+        .marked("fallback-protocol");
+    assert_eq!(mark, KERNEL);
+    let mut links = BTreeSet::new();
+    for (number, port) in (0..).zip([500, 4500, 1701, 500]) {
+        let (host, remote) = (lan_host(20 + number), internet_host(number));
+        let ends = (SocketAddr::new(host, 500), SocketAddr::new(remote, port));
+        let sent = rig.lan_sends(&udp(ends.0, ends.1, b"ike").frame());
+        let link = link_of(sent.sent("translated-out").src());
+        let mark = rig
+            .lan_sends(&esp(host, remote))
+            .marked("fallback-protocol");
+        assert_eq!(bidden(mark), Some(link.into()));
+        assert_eq!(mark & 0xffff_00ff, KERNEL);
+        // The same mapping speaks to a second remote end.
+        let second = internet_host(100 + number);
+        let ike = udp(ends.0, SocketAddr::new(second, port), b"ike").frame();
+        rig.lan_sends(&ike).sent("translated-out");
+        let mark = rig
+            .lan_sends(&esp(host, second))
+            .marked("fallback-protocol");
+        assert_eq!(bidden(mark), Some(link.into()));
+        // Others are free.
+        let mark = rig
+            .lan_sends(&esp(host, SERVER))
+            .marked("fallback-protocol");
+        assert_eq!(bidden(mark), None);
+        links.insert(link);
+    }
+    assert_eq!(links.len(), 2, "they take turns");
+}
+
+#[test]
+fn pptp_is_the_kernels_over_one_link_for_both_of_its_connections() {
+    const KERNEL: u32 = 0xab00_0007;
+    let mut rig = Rig::new();
+    let syn = |host: u32| {
+        tcp(
+            SocketAddr::new(lan_host(host), 4000),
+            server(1723),
+            "S",
+            1,
+            0,
+        )
+    };
+    // Without the kernel's NAT it is a connection as any.
+    rig.lan_sends(&syn(9).frame()).sent("translated-out");
+    rig.set(|s| s.fallback_mark = KERNEL);
+    let mut links = BTreeSet::new();
+    for host in 20..24 {
+        let mark = rig.lan_sends(&syn(host).frame()).marked("fallback-helper");
+        let link = bidden(mark).expect("one was chosen");
+        let segment = tcp(
+            SocketAddr::new(lan_host(host), 4000),
+            server(1723),
+            "A",
+            2,
+            1,
+        );
+        let mark = rig.lan_sends(&segment.frame()).marked("fallback-helper");
+        assert_eq!(bidden(mark), Some(link));
+        let gre = of_protocol(IpNumber::GRE, lan_host(host), SERVER).frame();
+        let mark = rig.lan_sends(&gre).marked("fallback-protocol");
+        assert_eq!(bidden(mark), Some(link));
+        links.insert(link);
+    }
+    assert_eq!(links.len(), 2, "they take turns");
 }
 
 #[test]

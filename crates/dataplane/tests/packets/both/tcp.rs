@@ -211,12 +211,12 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
     let link = link_of(external);
     let misfits = |rig: &mut Rig| {
         for wrong in [0, LOCAL_ISN, LOCAL_ISN + 2, LOCAL_ISN ^ 0x8000_0000] {
-            for flags in ["SA", "FA"] {
-                let lie = tcp(remote, external, flags, REMOTE_ISN, wrong);
+            let lie = tcp(remote, external, "FA", REMOTE_ISN, wrong);
+            rig.link_brings(link, &lie.frame()).dropped("bad-handshake");
+            for flags in ["SA", "A"] {
+                let lie = tcp(remote, external, flags, REMOTE_ISN, wrong).payload(b"lie");
                 rig.link_brings(link, &lie.frame()).dropped("bad-handshake");
             }
-            let lie = tcp(remote, external, "A", REMOTE_ISN, wrong).payload(b"lie");
-            rig.link_brings(link, &lie.frame()).dropped("bad-handshake");
             let lie = tcp(remote, external, "RA", REMOTE_ISN, wrong);
             rig.link_brings(link, &lie.frame()).dropped("bad-rst");
         }
@@ -275,7 +275,7 @@ fn a_host_resets_the_earlier_connection_that_its_syn_meets_and_connects() {
         for wrong in [LOCAL_ISN + 2, earlier] {
             let lie = tcp(remote, external, "SA", REMOTE_ISN, wrong);
             rig.link_brings(link_of(external), &lie.frame())
-                .dropped("bad-handshake");
+                .sent("challenge");
         }
         let connection = rig.connect(local, remote);
         assert_eq!(connection.external, external);
@@ -309,6 +309,87 @@ fn a_bare_acknowledgement_challenges_nothing_but_an_unanswered_syn_over_its_own_
         .dropped("bad-handshake");
 }
 
+/// How a guard before a server answers the SYN of a stranger, and the host's RST to that.
+fn guarded(rig: &mut Rig, external: SocketAddr, number: u32) -> Seen {
+    let (local, remote) = (client(4000), server(80));
+    let answer = tcp(remote, external, "SA", 4096, number).options(&mss_option(1460));
+    let got = rig.link_brings(link_of(external), &answer.frame());
+    let got = got.sent("challenge");
+    assert_eq!((got.src(), got.dst()), (remote, local));
+    assert_eq!(got.tcp().acknowledgment_number, number);
+    let counted = (rig.live(), rig.closed());
+    let reset = tcp(local, remote, "R", number, 0);
+    let sent = rig.lan_sends(&reset.frame()).sent("translated-out");
+    assert_eq!(sent.tcp().sequence_number, number);
+    assert_eq!((rig.live(), rig.closed()), counted);
+    assert_eq!(rig.flow(local).state, FlowState::Embryo);
+    sent
+}
+
+fn under_wsdm() -> Rig {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.syn_retry = 1;
+    rig.install(&choice);
+    rig
+}
+
+#[test]
+fn a_syn_that_a_guard_has_answered_is_let_through_on_its_link() {
+    for number in [0xbad_cafe, LOCAL_ISN, LOCAL_ISN + 2] {
+        let mut rig = under_wsdm();
+        let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+        let external = rig.lan_sends(&syn).sent("translated-out").src();
+        assert_eq!(guarded(&mut rig, external, number).src(), external);
+        let again = rig.lan_sends(&syn).sent("translated-out").src();
+        assert_eq!(
+            again, external,
+            "the attempt stays where the guard knows it"
+        );
+        rig.link_brings(link_of(external), &syn_ack(external))
+            .sent("translated-in");
+        let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+        rig.lan_sends(&ack.frame()).sent("translated-out");
+        assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
+    }
+}
+
+/// Each try has a guard of its own.
+#[test]
+fn each_guard_hears_the_rst_to_its_own_answer() {
+    let (mut rig, tries) = two_tries();
+    for (external, number) in tries.into_iter().zip([0xbad_cafe, 0xbad_beef]) {
+        assert_eq!(guarded(&mut rig, external, number).src(), external);
+    }
+    rig.link_brings(link_of(tries[0]), &syn_ack(tries[0]))
+        .sent("translated-in");
+}
+
+/// He who forges such answers moves an attempt no more than a link without a second would, and ends it never.
+#[test]
+fn forged_answers_of_a_guard_end_confirm_and_hold_nothing() {
+    let mut rig = under_wsdm();
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let external = rig.lan_sends(&syn).sent("translated-out").src();
+    for number in 1..200u32 {
+        let lie = tcp(server(80), external, "SA", number, number * 7919);
+        rig.link_brings(link_of(external), &lie.frame())
+            .sent("challenge");
+    }
+    // The host has reset none of them.
+    let next = rig.lan_sends(&syn).sent("translated-out").src();
+    assert_ne!(link_of(next), link_of(external), "the attempt goes on");
+    let with_data = tcp(server(80), next, "SA", 7, 7).payload(b"data");
+    rig.link_brings(link_of(next), &with_data.frame())
+        .dropped("bad-handshake");
+    rig.link_brings(link_of(next), &syn_ack(next))
+        .sent("translated-in");
+    let late = tcp(server(80), next, "SA", 7, 7);
+    rig.link_brings(link_of(next), &late.frame())
+        .dropped("bad-handshake");
+    assert_eq!(rig.live(), 1);
+}
+
 #[test]
 fn nothing_answers_a_syn_that_did_not_leave_but_what_would_have() {
     const ISN: u32 = 1 << 31;
@@ -320,7 +401,9 @@ fn nothing_answers_a_syn_that_did_not_leave_but_what_would_have() {
     for ahead in [2, 1 << 20, 1 << 30] {
         let lie = tcp(remote, external, "SA", REMOTE_ISN, ISN + ahead);
         rig.link_brings(link_of(external), &lie.frame())
-            .dropped("bad-handshake");
+            .sent("challenge");
+        let flow = rig.flow(local);
+        assert_eq!((flow.state, flow.packets_in), (FlowState::Embryo, 0));
     }
 }
 
@@ -410,7 +493,7 @@ fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
         7,
     );
     rig.link_brings(connection.link, &stray.frame())
-        .dropped("stray");
+        .passed("stray");
     assert_eq!(received(&mut rig), before);
     let data = connection
         .answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1)
@@ -542,7 +625,7 @@ fn an_answer_that_does_not_fit_the_syn_wins_nothing_on_any_link() {
         for acknowledged in [LOCAL_ISN, LOCAL_ISN + 2, 0] {
             let lie = tcp(server(80), external, "SA", REMOTE_ISN, acknowledged);
             rig.link_brings(link_of(external), &lie.frame())
-                .dropped("bad-handshake");
+                .sent("challenge");
         }
         let data = tcp(server(80), external, "PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
         rig.link_brings(link_of(external), &data.payload(b"early").frame())
