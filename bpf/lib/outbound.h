@@ -144,11 +144,18 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	return note_asked(s, p);
 }
 
+/* The link entry of the flow of s->lan_key, which has come over with that. */
+static __always_inline struct ab_flow *find_own_try(struct ab_scratch *s, const struct ab_flow *flow)
+{
+	make_other_key(&s->wan_key, &s->lan_key, flow);
+	return find_entry(&s->wan_key);
+}
+
 /* Whether the host has answered the guard of the flow of s->lan_key (tcp.h) since it was asked this. */
-static __always_inline int has_answered_guard(struct ab_flow *flow)
+static __always_inline int has_answered_guard(const struct ab_flow *flow)
 {
 	struct ab_scratch *s = scratch();
-	struct ab_flow *own = s ? find_other(&s->lan_key, flow, &s->wan_key) : NULL;
+	struct ab_flow *own = s ? find_own_try(s, flow) : NULL;
 	if (!own || own->tcp.isn != GUARD_ANSWERED)
 		return 0;
 	own->tcp.isn = 0;
@@ -444,7 +451,7 @@ __noinline int answer_guard(struct __sk_buff *skb, struct packet *p, struct ab_f
 	if (!s || !p || !flow || p->seq <= GUARD_ANSWERED || p->ttl <= 1 || !answers_challenge(p, flow))
 		return NO_GUARD;
 	make_usual_key(&s->lan_key, p);
-	struct ab_flow *own = find_other(&s->lan_key, flow, &s->wan_key);
+	struct ab_flow *own = find_own_try(s, flow);
 	if (own && own->tcp.isn == p->seq) {
 		own->tcp.isn = GUARD_ANSWERED;
 		return NO_GUARD;
