@@ -304,7 +304,7 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_MALFORMED;
 	struct ab_flow_key key;
 	if (!is_lan_address(&p->src))
-		return judge_unknown_source(p->ifindex, p->family);
+		return AB_REASON_SPOOFED_LAN;
 	const struct ab_route *route = find_route(&p->dst);
 	if (route && route->verdict != AB_VERDICT_LINK)
 		return AB_REASON_SPECIFIC_ROUTE;

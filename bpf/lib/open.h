@@ -43,18 +43,9 @@ static __noinline int is_layer3(__u32 ifindex)
 	return device && device->layer3;
 }
 
-/* A source of no LAN device's network. A device that has no address of the family has no network yet: there leases begin. */
-static __noinline int judge_unknown_source(__u32 ifindex, __u32 family)
-{
-	const struct ab_device *device = device_of(ifindex);
-	return device && device->role == AB_ROLE_LAN && !is_addr(&device->address[family & 1])
-		       ? AB_REASON_NO_LAN_ADDRESS
-		       : AB_REASON_SPOOFED_LAN;
-}
-
 /*
  * Strict reverse path filtering (RFC 3704 section 2.2): the source must be of a LAN prefix, and that of the device the packet
- * came by. Learns what the route says of the host. 0, or the reason to leave or drop it.
+ * came by. Learns what the route says of the host. 0, or the reason to drop.
  */
 static __always_inline int check_source(const struct packet *p)
 {
@@ -64,7 +55,7 @@ static __always_inline int check_source(const struct packet *p)
 	if (!s || !set)
 		return AB_REASON_NOT_CONFIGURED;
 	if (!from || from->verdict != AB_VERDICT_LAN)
-		return judge_unknown_source(p->ifindex, p->family);
+		return AB_REASON_SPOOFED_LAN;
 	s->opening.lan_ifindex = from->ifindex;
 	s->opening.layer3 = p->ifindex == from->ifindex ? p->l3 == 0 : is_layer3(from->ifindex);
 	s->opening.via_router = is_addr(&from->via) || s->opening.layer3;

@@ -772,6 +772,15 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	return bad ?: forward_out(skb, p, flow);
 }
 
+/* A source of no LAN device's network. A device that has no address of the family has no network yet: there leases begin. */
+static __noinline int judge_unknown_source(const struct packet *p)
+{
+	const struct ab_device *device = device_of(p->ifindex);
+	return device && device->role == AB_ROLE_LAN && !is_addr(&device->address[p->family & 1])
+		       ? AB_REASON_NO_LAN_ADDRESS
+		       : AB_REASON_SPOOFED_LAN;
+}
+
 /* What the prefix of a link is asked about: what answers by it, and what seems to be the kernel's. The reason in all. */
 __noinline int settle_prefix(struct __sk_buff *skb, struct packet *p, int reason)
 {
@@ -794,7 +803,8 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, str
 			return send_out(skb, p, l3, flow, link);
 	}
 	int reason = outbound_unusual(skb, p, key, flow);
-	return p->family == AB_IPV6 ? settle_prefix(skb, p, reason) : reason;
+	reason = p->family == AB_IPV6 ? settle_prefix(skb, p, reason) : reason;
+	return reason == AB_REASON_SPOOFED_LAN ? judge_unknown_source(p) : reason;
 }
 
 #endif

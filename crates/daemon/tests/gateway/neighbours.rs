@@ -165,17 +165,17 @@ fn hosts_whose_gateway_is_a_virtual_router_on_the_lan_are_balanced(family: Famil
 fn answers_to_a_network_that_the_kernel_translates_arrive_without_a_fallback(family: Family) {
     let rig = Rig::of(family);
     let container = namespace("container");
-    cable((&rig.gateway, "bridge"), (&container, "eth0"));
+    cable((&rig.gateway, "apps"), (&container, "eth0"));
     let (ends, length) = match family {
         Family::V4 => (["172.17.0.1", "172.17.0.2"], 24),
         Family::V6 => (["fd00:17::1", "fd00:17::2"], 64),
     };
-    address(&rig.gateway, "bridge", ends[0], length);
+    address(&rig.gateway, "apps", ends[0], length);
     address(&container, "eth0", ends[1], length);
     let default = format!("route add default via {}", ends[0]);
     container.ip(&default).unwrap();
     let masquerade = "table inet theirs { chain c { type nat hook postrouting priority srcnat; \
-                      iifname bridge masquerade; }; }";
+                      iifname apps masquerade; }; }";
     rig.gateway
         .exec_with_input("nft", &["-f", "-"], masquerade)
         .unwrap();
