@@ -115,8 +115,11 @@ fn a_sweep_of_all_ports_wins_none_of_two_hundred_races() {
     let mut rig = racing(0);
     begin(&mut rig, 200, "translated-out");
     let left = assert_nothing_changes(&mut rig, 32);
-    let misfits = left["bad-handshake"] + left["challenge"];
-    assert!(misfits > 2000 && left["bad-rst"] > 4000, "{left:?}");
+    // The host resets what acknowledges another number than its SYN's.
+    assert!(
+        left["challenge"] > 2000 && left["bad-rst"] > 4000,
+        "{left:?}"
+    );
     assert!(!left.contains_key("translated-in"), "{left:?}");
 }
 

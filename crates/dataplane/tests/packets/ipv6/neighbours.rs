@@ -80,11 +80,6 @@ fn multicast_link_local_addresses_and_dhcp_are_the_kernels() {
             end(address("ff02::1:2"), 547),
             b"solicit",
         ),
-        udp(
-            end(link_local(2), 547),
-            end(link_local(1), 546),
-            b"advertise",
-        ),
         udp(end(link_local(2), 5353), end(SITE.multicast, 5353), b"who"),
         echo(link_local(2), link_local(1), 1, b"x"),
         tcp(end(link_local(2), 9), end(link_local(1), 22), "S", 1, 0).ip(),
@@ -93,6 +88,13 @@ fn multicast_link_local_addresses_and_dhcp_are_the_kernels() {
         rig.lan_sends(&ip.frame()).passed("specific-route");
         rig.link_brings(0, &ip.frame()).passed("no-flow-in");
     }
+    let advertise = udp(
+        end(link_local(2), 547),
+        end(link_local(1), 546),
+        b"advertise",
+    );
+    rig.lan_sends(&advertise.frame()).passed("dhcp");
+    rig.link_brings(0, &advertise.frame()).passed("dhcp");
     // A lease is renewed with a server by its own address.
     let renew = udp(end(CLIENT, 546), end(GATEWAY_LAN, 547), b"renew");
     rig.lan_sends(&renew.frame()).passed("specific-route");
