@@ -6,6 +6,7 @@
 
 mod announce;
 mod clock;
+mod connections;
 pub mod ids;
 pub(crate) mod nft;
 mod routing;
@@ -16,7 +17,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anabranch_core::Family;
+use anabranch_core::{Family, LinkId, LinkSet};
 use anabranch_policy::PerFamily;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,8 @@ pub struct Host {
     saved: Vec<u8>,
     /// Of our routing rules.
     memory: PerFamily<Memory>,
+    /// The links that carried packets last.
+    alive: PerFamily<LinkSet>,
 }
 
 impl Host {
@@ -81,6 +84,7 @@ impl Host {
             state,
             saved,
             memory: PerFamily::default(),
+            alive: PerFamily::default(),
         })
     }
 
@@ -147,6 +151,7 @@ impl Host {
             let memory = &mut self.memory[family];
             failed.extend(routing.apply(self.ids, netlink, memory).await);
         }
+        self.leave(config, ways);
         let guarded = self.set_guard(config, desired).await;
         let set = guarded.and_then(|()| self.set_sysctls(config, desired));
         failed.extend(set.err());
@@ -184,6 +189,27 @@ impl Host {
         self.change(changes)?;
         self.announce(&announced, desired);
         Ok(())
+    }
+
+    /// Connections of others' networks by links that are dead go on by others.
+    fn leave(&mut self, config: &Config, ways: &Ways) {
+        for family in Family::ALL {
+            let former = std::mem::replace(&mut self.alive[family], ways.alive[family]);
+            for link in &config.links {
+                let id = self.state.slots.id(&link.name);
+                let is_lost =
+                    |id: &LinkId| former.contains(*id) && !ways.alive[family].contains(*id);
+                let Some(id) = id.filter(is_lost) else {
+                    continue;
+                };
+                if let Err(error) = connections::forget(family, self.ids.left_mark(id)) {
+                    let name = &link.name;
+                    tracing::debug!(
+                        "link {name}: connections that the kernel forwards stay with it: {error:#}"
+                    );
+                }
+            }
+        }
     }
 
     /// Neighbours that have heard another card answer learn better.

@@ -85,15 +85,18 @@ impl Beside {
             };
             (*id, own)
         });
-        let public = host
+        let others = host
             .devices
             .iter()
             .filter(|(name, device)| name.as_str() != "lo" && !roles.contains_key(&device.ifindex));
-        let public = public.flat_map(|(name, device)| {
-            let networks = main.iter().filter(|(prefix, routes)| {
-                is_public(**prefix) && is_through(routes[0], device.ifindex)
-            });
-            networks.map(|(prefix, _)| (name.clone(), *prefix))
+        let others: BTreeMap<u32, &String> = others
+            .map(|(name, device)| (device.ifindex, name))
+            .collect();
+        let public = main.iter().filter_map(|(prefix, routes)| {
+            let best = routes.first().filter(|_| is_public(*prefix))?;
+            let mut hops = best.hops.iter();
+            let name = hops.find_map(|hop| others.get(&hop.ifindex))?;
+            (best.kind == RouteKind::Unicast).then(|| ((*name).clone(), *prefix))
         });
         Self {
             links: own.collect(),
@@ -133,9 +136,9 @@ impl Near {
             let mut hops = route.hops.iter();
             hops.any(|hop| hop.ifindex != ifindex && links.contains(&hop.ifindex))
         };
-        let contested = routes.keys().any(|network| {
-            within(main, *network).any(|(_, routes)| routes.iter().any(|r| is_others(r)))
-        });
+        let contested = routes
+            .keys()
+            .any(|network| within(main, *network).any(|(_, routes)| routes.iter().any(&is_others)));
         if contested {
             let networks: Vec<Prefix> = routes.keys().copied().collect();
             let inside = networks

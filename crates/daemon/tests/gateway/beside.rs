@@ -1,6 +1,7 @@
 //! Beside what else routes on the box: VPNs with rules of their own, containers, forwards, networks of the internet's.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anabranch_core::Family;
@@ -104,6 +105,7 @@ anabranch_testbed::in_both_families!(
     rules_of_others_are_followed_with_all_that_they_ask_for,
     containers_leave_a_dead_link_and_stay_where_they_are_when_it_returns,
     a_forward_is_answered_by_the_link_it_came_by,
+    questions_of_the_lan_can_be_forced_to_the_boxs_resolver,
 );
 
 fn a_tunnel_takes_what_the_box_sends_whichever_started_first(family: Family) {
@@ -191,8 +193,17 @@ fn containers_leave_a_dead_link_and_stay_where_they_are_when_it_returns(family: 
     both_up(&daemon);
     let reaches = || connect(&container, &rig.server()).is_ok_and(|mut s| echo(&mut s).is_ok());
     until("by the first link", reaches);
+    let mut lost = connect(&container, &rig.server()).unwrap();
+    echo(&mut lost).unwrap();
     rig.cut("wan0", &rig.families());
     until("by the second", reaches);
+    until("what the first link had ends", || {
+        let mut lost = &lost;
+        let _ = lost.write_all(b"x");
+        lost.set_read_timeout(Some(LOOK_AGAIN)).unwrap();
+        let end = lost.read(&mut [0]);
+        end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+    });
     let mut stream = connect(&container, &rig.server()).unwrap();
     echo(&mut stream).unwrap();
     rig.mend(&rig.families());
@@ -251,6 +262,38 @@ fn a_forward_is_answered_by_the_link_it_came_by(family: Family) {
         };
         rig.internet.run(from_afar).unwrap().expect(&to);
     }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn questions_of_the_lan_can_be_forced_to_the_boxs_resolver(family: Family) {
+    const RULE: &str = r#"
+[[rule]]
+name = "dns"
+protocol = "udp"
+ports = 53
+links = []
+none = "kernel"
+"#;
+    let rig = Rig::of(family);
+    rig.nft(&format!(
+        "table {} theirs {{ chain c {{ type nat hook prerouting priority dstnat; \
+         iifname lan0 udp dport 53 redirect to :5353; }}; }}",
+        words(family)
+    ));
+    let at = SocketAddr::new(rig.unbound().ip(), 5353);
+    let resolver = rig.gateway.run(|| UdpSocket::bind(at)).unwrap().unwrap();
+    std::thread::spawn(move || {
+        let mut question = [0; 512];
+        while let Ok((length, from)) = resolver.recv_from(&mut question) {
+            let _ = resolver.send_to(&question[..length], from);
+        }
+    });
+    rig.write_config(&format!("{}{RULE}", rig.config_text()));
+    let daemon = rig.start();
+    both_up(&daemon);
+    let socket = rig.udp();
+    socket.connect(rig.port(53)).unwrap();
+    ask(&socket).expect("nobody but the box's resolver is there");
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
