@@ -210,11 +210,12 @@ struct ab_route {
 	union ab_addr via; /* LAN, LINK: the router; zero if directly connected. PREFIX: the network of the LAN */
 };
 
-/* The metric of the routes in our own tables, by which they are known in the kernel's answers. */
+/* The metric of the default routes in our own tables, by which they are known in the kernel's answers. */
 #define AB_OWN_METRIC 43776
 /* Bits of ab_settings.routes_kernel. */
 #define AB_ROUTES_FOREIGN 1
-#define AB_ROUTES_OWN(family) (2u << (family))
+#define AB_ROUTES_HIDDEN                                                                                               \
+	8 /* of IPv6: a rule of others takes what the main table has no specific route for, see way.h */
 
 struct ab_settings {
 	__u64 tcp_established_ns;
@@ -237,8 +238,8 @@ struct ab_settings {
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
 	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the addresses of the LAN are known beyond them */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
-	/* Not 0: rules or tables of others may speak about what the LAN sends, so the kernel's routing is asked for each new flow. Of
-	 * AB_ROUTES_OWN() as well those families in which a table of ours answers for what nobody else speaks about. */
+	/* Bits, AB_ROUTES_FOREIGN: rules or tables of others may speak about what the LAN sends, so the kernel's routing is asked for
+	 * each new flow. */
 	__u32 routes_kernel;
 	__u32 zero;
 };

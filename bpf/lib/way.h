@@ -8,11 +8,16 @@
  * established keeps its link, as it keeps its translation under connection tracking when rules change.
  *
  * The kernel names a device, a next hop and a metric, not the table. Whether somebody has spoken about this packet follows from two
- * comparisons. Without such rules the answer is that of our own table for what the host forwards, whose routes have a metric of ours,
- * or that of the main table, which can be asked alone. Any other answer is of a rule or table of others:
+ * comparisons. Without such rules the answer is that of our own table for what the host forwards, whose default route has a metric of
+ * ours, or that of the main table, which can be asked alone. Any other answer is of a rule or table of others:
  *  - by the device of a link, it binds the flow there, as a specific route does, with NAT as usual. If that link is dead the flow
  *    takes another;
  *  - everything else (another device, a black hole, an encapsulation) is the kernel's to carry out.
+ *
+ * Of IPv6 the answer stops at a rule that asks the main table for all but its default routes (suppress_prefixlength): the kernel
+ * suppresses only what it has looked up for a packet of its own (fib6_rule_suppress in linux/net/ipv6/fib6_rules.c). Where a rule that
+ * takes all packets stands behind one, as full tunnels have it, the main table's default is no answer (AB_ROUTES_HIDDEN), and the
+ * packet is the kernel's.
  */
 #ifndef ANABRANCH_WAY_H
 #define ANABRANCH_WAY_H
@@ -75,16 +80,22 @@ static __always_inline int is_same_way(const struct bpf_fib_lookup *a, const str
 	       is_same_addr((const union ab_addr *)a->ipv6_dst, (const union ab_addr *)b->ipv6_dst);
 }
 
+/* Whether it is the main table's default route that seems to answer, where a rule behind it takes the packet. */
+static __always_inline int is_hidden_way(const struct ab_scratch *s, const struct packet *p, int answer,
+					 __u32 routes_kernel)
+{
+	return p->family == AB_IPV6 && routes_kernel & AB_ROUTES_HIDDEN && names_device(answer) &&
+	       s->way.rt_metric != AB_OWN_METRIC && !find_route(&p->dst);
+}
+
 /* Whether the answer about `p`, as s->way, is what the kernel says where nobody else has rules. */
 static __always_inline int is_usual_answer(struct __sk_buff *skb, struct ab_scratch *s, const struct packet *p,
-					   int answer, __u32 routes_kernel)
+					   int answer)
 {
 	if (answer < 0 || answer == BPF_FIB_LKUP_RET_FWD_DISABLED)
 		return 1;
 	if (names_device(answer) && s->way.rt_metric == AB_OWN_METRIC)
 		return 1;
-	if (routes_kernel & AB_ROUTES_OWN(p->family & 1))
-		return 0;
 	int main_answer = ask_kernel(skb, p, &s->main_way, BPF_FIB_LOOKUP_DIRECT);
 	return names_device(answer) ? names_device(main_answer) && is_same_way(&s->way, &s->main_way)
 				    : answer == main_answer;
@@ -98,8 +109,8 @@ __noinline int ask_rules(struct __sk_buff *skb, struct packet *p)
 	if (!s || !set || !p || !set->routes_kernel)
 		return WAY_OPEN;
 	int answer = ask_kernel(skb, p, &s->way, 0);
-	if (is_usual_answer(skb, s, p, answer, set->routes_kernel))
-		return WAY_OPEN;
+	if (is_usual_answer(skb, s, p, answer))
+		return is_hidden_way(s, p, answer, set->routes_kernel) ? WAY_KERNELS : WAY_OPEN;
 	const struct ab_device *device = names_device(answer) ? device_of(s->way.ifindex) : NULL;
 	if (!device || device->role != AB_ROLE_LINK)
 		return WAY_KERNELS;

@@ -136,8 +136,8 @@ pub struct GatewayRole<P, S> {
     fallback_mark: u32,
     /// The links without NAT, as bits; as the data path knows them.
     routed: u32,
-    /// New flows are as the kernel's routing rules say.
-    asks_kernel: bool,
+    /// How far new flows are as the kernel's routing rules say.
+    routes_kernel: u32,
     /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
     told_rules: Option<(u64, BTreeMap<String, u32>)>,
     /// As the host knows them.
@@ -220,7 +220,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             abandoned: Vec::new(),
             fallback_mark: 0,
             routed: 0,
-            asks_kernel: false,
+            routes_kernel: 0,
             told_rules: None,
             ways: Ways::default(),
             ticks: 0,
@@ -606,9 +606,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Which links have no NAT: those that had flows of the other kind have ended them. And whether routing rules of others may
     /// speak of the LAN.
     fn tell_routing(&mut self, wanted: &Desired) -> anyhow::Result<()> {
-        let now = (self.routed_links(), wanted.ask_kernel);
-        if (self.routed, self.asks_kernel) != now {
-            (self.routed, self.asks_kernel) = now;
+        let now = (self.routed_links(), plane::routes_kernel(wanted));
+        if (self.routed, self.routes_kernel) != now {
+            (self.routed, self.routes_kernel) = now;
             self.set_settings()?;
         }
         Ok(())
@@ -835,8 +835,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn set_settings(&mut self) -> anyhow::Result<()> {
         let mark = self.surroundings.fallback_mark(&self.config);
         let ephemeral = self.surroundings.ephemeral_ports()?;
-        let settings =
-            plane::settings(&self.config, ephemeral, mark, self.routed, self.asks_kernel);
+        let settings = plane::settings(
+            &self.config,
+            ephemeral,
+            mark,
+            self.routed,
+            self.routes_kernel,
+        );
         self.plane.set_settings(&settings)?;
         self.fallback_mark = mark;
         Ok(())

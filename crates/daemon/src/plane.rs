@@ -16,9 +16,10 @@ pub use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
     beyond,
 };
-use anabranch_policy::abi::{MAX_CLASSES, ROUTES_FOREIGN, Rules, Traffic};
+use anabranch_policy::abi::{MAX_CLASSES, ROUTES_FOREIGN, ROUTES_HIDDEN, Rules, Traffic};
 
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
+use crate::observe::Desired;
 
 /// The gateway as the daemon's loop sees it; every method as of [`Gateway`].
 #[expect(missing_docs, reason = "as of `Gateway`")]
@@ -212,13 +213,13 @@ impl Plane for Gateway {
 }
 
 /// Timers, quotas and ports for the programs. `fallback_mark` 0: nothing falls back to the kernel's own NAT. `routed` are the
-/// links without NAT, as bits. `asks_kernel`: new flows are as the kernel's routing rules say.
+/// links without NAT, as bits. `routes_kernel` is [`routes_kernel`].
 pub fn settings(
     config: &Config,
     ephemeral: [u16; 2],
     fallback_mark: u32,
     routed: u32,
-    asks_kernel: bool,
+    routes_kernel: u32,
 ) -> Settings {
     let nat = &config.nat;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -243,8 +244,17 @@ pub fn settings(
         embryos_per_device: share_of_device(config, Sizes::default().embryos_max),
         lan_sources_loose: (nat.lan_sources == LanSources::Loose).into(),
         reserved: nat.reserved,
-        routes_kernel: if asks_kernel { ROUTES_FOREIGN } else { 0 },
+        routes_kernel,
         zero: 0,
+    }
+}
+
+/// How far the programs ask the kernel's routing about new flows, as bits.
+pub fn routes_kernel(wanted: &Desired) -> u32 {
+    match (wanted.ask_kernel, wanted.hides_rule) {
+        (false, _) => 0,
+        (true, false) => ROUTES_FOREIGN,
+        (true, true) => ROUTES_FOREIGN | ROUTES_HIDDEN,
     }
 }
 

@@ -194,7 +194,7 @@ fn everything_optional_is_read() {
 #[test]
 fn flows_are_given_the_time_that_the_rfcs_ask_for() {
     const SECOND_NS: u64 = 1_000_000_000;
-    let settings = plane::settings(&parse(MINIMAL).unwrap(), [32_768, 60_999], 0, 0, false);
+    let settings = plane::settings(&parse(MINIMAL).unwrap(), [32_768, 60_999], 0, 0, 0);
     for (timer, default_ns, least_s) in [
         (
             "RFC 5382 REQ-5, established",

@@ -41,8 +41,8 @@ use crate::plane::{LinkId, LinkPath};
 use crate::slots::Slots;
 pub use copies::Memory;
 use message::{
-    Aim, add_route, add_rule, aim_of, aim_of_message, is_route, place_in_table, place_of,
-    present_routes, present_rules, rule_of,
+    Aim, add_route, add_rule, aim_of, aim_of_message, has_metric, is_route, place_in_table,
+    place_of, present_routes, present_rules, rule_of,
 };
 
 /// All addresses of IPv6, by their first bit.
@@ -490,7 +490,8 @@ impl Routing {
         for message in routes {
             let (table, to) = place_in_table(&message, self.family);
             let routes = self.tables.get(&table);
-            if !routes.is_some_and(|routes| routes.contains_key(&to)) {
+            let is_wanted = routes.is_some_and(|routes| routes.contains_key(&to));
+            if !is_wanted || !has_metric(&message, to) {
                 let deleted = netlink.handle.route().del(message).execute().await;
                 failed.extend(deleted.context("delete a stale route").err());
             }

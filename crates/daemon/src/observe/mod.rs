@@ -320,6 +320,8 @@ pub struct Desired {
     pub rules: Vec<ForeignRule>,
     /// Some of them may speak of packets of the LAN.
     pub ask_kernel: bool,
+    /// The kernel's answer does not tell of one of them: [`rules::hide_one`].
+    pub hides_rule: bool,
     /// What the data path is not told.
     pub beside: Beside,
     /// Hardware addresses of devices above ours, each with the index of ours.
@@ -341,12 +343,14 @@ impl Desired {
         let images = delegated::images(config, slots, &links, &routes);
         routes.extend(images);
         routes.sort_by_key(|route| route.prefix);
-        let ask_kernel =
-            rules_of_lan(config, host, &routes).any(|(_, of_lan)| of_lan == OfLan::Maybe);
+        let speaking: Vec<&ForeignRule> = rules_of_lan(config, host, &routes)
+            .filter_map(|(rule, of_lan)| (of_lan == OfLan::Maybe).then_some(rule))
+            .collect();
         Self {
             links,
             rules: host.rules.clone(),
-            ask_kernel,
+            ask_kernel: !speaking.is_empty(),
+            hides_rule: rules::hide_one(speaking.into_iter()),
             beside: Beside::derive(config, slots, host),
             routes,
             attachments: attachments(&roles, host),

@@ -99,6 +99,33 @@ impl ForeignRule {
         self.message.header.flags.contains(RuleFlags::Invert)
     }
 
+    /// Leads to the main table but for its default routes.
+    fn spares_defaults(&self) -> bool {
+        let attributes = &self.message.attributes;
+        self.table() == TABLE_MAIN && attributes.contains(&RuleAttribute::SuppressPrefixLen(0))
+    }
+
+    /// Takes packets wherever they come from and go to, unless by their mark.
+    fn takes_all(&self) -> bool {
+        let header = &self.message.header;
+        let selects = |attribute: &RuleAttribute| {
+            matches!(
+                attribute,
+                RuleAttribute::Iifname(_)
+                    | RuleAttribute::Oifname(_)
+                    | RuleAttribute::IpProtocol(_)
+                    | RuleAttribute::SourcePortRange(_)
+                    | RuleAttribute::DestinationPortRange(_)
+                    | RuleAttribute::UidRange(_)
+                    | RuleAttribute::L3MDev(_)
+            )
+        };
+        header.src_len == 0
+            && header.dst_len == 0
+            && header.tos == 0
+            && !self.message.attributes.iter().any(selects)
+    }
+
     /// What a packet that the programs balance may have to do with it.
     pub fn of_lan(&self, lan: LanSide<'_>) -> OfLan {
         let leads_on = matches!(self.message.header.action, RuleAction::Nop);
@@ -231,6 +258,15 @@ impl Netlink {
     }
 }
 
+/// Whether a rule of IPv6 that takes all packets of the LAN stands behind one that spares the main table's default routes. The
+/// kernel's answer to programs stops at the latter (`bpf/lib/way.h`). `rules` are those that may take some, in their order.
+pub fn hide_one<'a>(rules: impl Iterator<Item = &'a ForeignRule>) -> bool {
+    let mut rules = rules
+        .filter(|rule| rule.family() == Family::V6 && rule.priority() < MAIN_PRIORITY)
+        .skip_while(|rule| !rule.spares_defaults());
+    rules.any(|rule| rule.takes_all() && rule.table() != TABLE_MAIN)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::net::Ipv4Addr;
@@ -265,6 +301,23 @@ pub(crate) mod tests {
         let mut rule = rule(100, 52, vec![source]);
         rule.message.header.src_len = length;
         rule
+    }
+
+    #[test]
+    fn a_full_tunnel_of_ipv6_is_hidden_behind_a_rule_that_spares_the_main_tables_defaults() {
+        let v6 = |mut rule: ForeignRule| {
+            rule.message.header.family = AddressFamily::Inet6;
+            rule
+        };
+        let mut main = rule(32_764, TABLE_MAIN, vec![]);
+        main.message.attributes[1] = RuleAttribute::SuppressPrefixLen(0);
+        let tunnel = not(rule(32_765, 51_820, vec![RuleAttribute::FwMark(51_820)]));
+        let narrow = rule(32_765, 100, vec![RuleAttribute::Iifname("lan0".to_owned())]);
+        let (main6, tunnel6) = (v6(main.clone()), v6(tunnel.clone()));
+        assert!(hide_one([&main6, &tunnel6].into_iter()));
+        assert!(!hide_one([&tunnel6, &main6].into_iter()), "before it");
+        assert!(!hide_one([&main, &tunnel].into_iter()), "of IPv4");
+        assert!(!hide_one([&main6, &v6(narrow)].into_iter()));
     }
 
     fn of_lan(rule: &ForeignRule) -> OfLan {

@@ -159,6 +159,16 @@ impl Site {
         self.in_gateway(|plane| plane.attach(index_of("lan0"), role, false, mtu).unwrap());
     }
 
+    /// Tells the gateway of these routes beside those it begins with.
+    pub fn add_routes(&mut self, more: &[Route]) {
+        let addresses = self.addresses;
+        self.in_gateway(|plane| {
+            let mut all = routes(addresses);
+            all.extend_from_slice(more);
+            plane.set_routes(&all).unwrap();
+        });
+    }
+
     /// New flows take the links in `usable`.
     pub fn install(&mut self, usable: u64) {
         let family = self.family();
@@ -232,6 +242,18 @@ fn tell_every_error(node: &Namespace) {
 fn tell_links(plane: &mut Gateway, addresses: &Addresses) -> Result<(), Error> {
     let lan = index_of("lan0");
     plane.attach(lan, Role::lan([addresses.gateway_lan]), false, 1500)?;
+    for link in 0..addresses.external.len() {
+        let id = LinkId(link as u16);
+        let path = link_path(addresses, id.0, 1500);
+        plane.set_link(id, addresses.family, Some(&path))?;
+        plane.attach(path.ifindex, Role::Link(id), false, 1500)?;
+    }
+    plane.set_routes(&routes(addresses))
+}
+
+/// What is known better than the internet, in the gateway's namespace.
+fn routes(addresses: &Addresses) -> Vec<Route> {
+    let lan = index_of("lan0");
     let mut routes = vec![
         Route {
             prefix: addresses.lan,
@@ -245,21 +267,15 @@ fn tell_links(plane: &mut Gateway, addresses: &Addresses) -> Result<(), Error> {
             verdict: Verdict::Local,
         },
     ];
-    for (link, external) in addresses.external.into_iter().enumerate() {
-        let id = LinkId(link as u16);
-        let path = link_path(addresses, id.0, 1500);
-        plane.set_link(id, addresses.family, Some(&path))?;
-        plane.attach(path.ifindex, Role::Link(id), false, 1500)?;
-        routes.push(Route {
-            prefix: addresses.host(external),
-            verdict: Verdict::Local,
-        });
-    }
-    plane.set_routes(&routes)
+    routes.extend(addresses.external.map(|external| Route {
+        prefix: addresses.host(external),
+        verdict: Verdict::Local,
+    }));
+    routes
 }
 
 /// In the gateway's namespace.
-fn link_path(addresses: &Addresses, link: u16, mtu: u32) -> LinkPath {
+pub fn link_path(addresses: &Addresses, link: u16, mtu: u32) -> LinkPath {
     LinkPath {
         external: addresses.external[usize::from(link)],
         gateway: Some(addresses.isp[usize::from(link)]),
@@ -272,7 +288,7 @@ fn link_path(addresses: &Addresses, link: u16, mtu: u32) -> LinkPath {
     }
 }
 
-fn index_of(device: &str) -> u32 {
+pub fn index_of(device: &str) -> u32 {
     if_nametoindex(device).expect("the device was made")
 }
 

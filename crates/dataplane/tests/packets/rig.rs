@@ -251,6 +251,19 @@ impl Rig {
         self.set_routes();
     }
 
+    /// A specific route goes over a link, by a router of its own there or to neighbours on the link.
+    pub fn add_link_route(&mut self, prefix: (IpAddr, u8), link: u16, via: Option<IpAddr>) {
+        let link = LinkId(link);
+        self.routes.push(route(prefix, Verdict::Link { link, via }));
+        self.set_routes();
+    }
+
+    /// It is there no more.
+    pub fn remove_route(&mut self, prefix: (IpAddr, u8)) {
+        self.routes.retain(|route| route.prefix != prefix);
+        self.set_routes();
+    }
+
     /// The gateway has no address of its own in the LAN.
     pub fn have_no_address(&mut self) {
         self.addresses.clear();

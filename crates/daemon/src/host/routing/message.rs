@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_core::Family;
 use anabranch_core::rules::OwnTraffic;
+use anabranch_policy::abi::OWN_METRIC;
 use anyhow::Context;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -85,7 +86,13 @@ pub fn is_route(message: &RouteMessage, table: u32, to: Prefix, route: &Route) -
         Route::Unreachable => message.header.kind == RouteType::Unreachable,
         Route::Throw => message.header.kind == RouteType::Throw,
     };
-    is_so && place_in_table(message, to.family()) == (table, to)
+    is_so && has_metric(message, to) && place_in_table(message, to.family()) == (table, to)
+}
+
+/// The programs know our default routes in the kernel's answers by their metric (`bpf/lib/way.h`).
+pub fn has_metric(message: &RouteMessage, to: Prefix) -> bool {
+    let metric = RouteAttribute::Priority(OWN_METRIC);
+    to.length != 0 || message.attributes.contains(&metric)
 }
 
 fn leads_through(message: &RouteMessage, route: &Through) -> bool {
@@ -116,6 +123,10 @@ pub async fn add_route(
         .context("destination of a route")?
         .table_id(table)
         .protocol(RouteProtocol::Other(PROTOCOL));
+    let builder = match to.length {
+        0 => builder.priority(OWN_METRIC),
+        _ => builder,
+    };
     let builder = match route {
         Route::Through(route) => through(builder, route)?,
         Route::Unreachable => builder.kind(RouteType::Unreachable),

@@ -114,7 +114,9 @@ fn a_closed_port_is_reported_to_the_socket_that_sent_there_in_both_directions() 
 /// Sends there and back, and both must arrive whole.
 pub fn exchange(client: &UdpSocket, server: &UdpSocket, length: usize) {
     let payload: Vec<u8> = (0..length).map(|i| (i / 7) as u8).collect();
-    client.send_to(&payload, (SERVER, 53)).unwrap();
+    client
+        .send_to(&payload, server.local_addr().unwrap())
+        .unwrap();
     let (heard, from) = receive(server);
     assert!(heard == payload, "{length} bytes out");
     server.send_to(&payload, from).unwrap();

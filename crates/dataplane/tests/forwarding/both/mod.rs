@@ -16,6 +16,7 @@ mod fragments;
 mod hairpin;
 mod layer3;
 mod life;
+mod next_hops;
 mod paths;
 mod raw;
 

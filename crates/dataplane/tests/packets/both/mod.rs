@@ -34,6 +34,7 @@ mod sweeps;
 mod tcp;
 mod translation;
 mod trunk;
+mod ways;
 
 pub const FAMILY: Family = SITE.family;
 pub const CLIENT: IpAddr = SITE.client;
