@@ -21,6 +21,6 @@ pub use messages::{
 pub use paths::Paths;
 pub use status::{
     ClassLink, ClassStatus, Finding, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus,
-    PathStatus, PrefixesStatus, ProbeStatus, Rates, Severity, Status, SublinkStatus, TargetStatus,
-    Traffic, TrunkStatus,
+    PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows, RecentProbes, Severity,
+    Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

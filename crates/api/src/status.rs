@@ -27,6 +27,9 @@ pub struct Status {
     /// What stands beside the gateway on this host and touches its traffic.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// What is wrong with links, the gravest first.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
     /// In the order of the configuration.
     pub links: Vec<LinkStatus>,
     /// In the order of their rules; then those that left the configuration and have flows; the default class last.
@@ -91,6 +94,31 @@ impl fmt::Display for Finding {
     }
 }
 
+/// One thing that is wrong with a link, or with all of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Its name; none: all of them.
+    pub link: Option<String>,
+    /// `IPv4` or `IPv6`, where the link has both or is to have both.
+    pub family: Option<String>,
+    /// `offline`, `absent`, `unconfigured`, `down`, `captive`, `lossy`, `flapping` or `ordered`.
+    pub kind: String,
+    /// What is wrong, for people.
+    pub words: String,
+    /// `status --check` fails. It does not for what was ordered, nor for links with `alert = false`.
+    pub fails: bool,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.link, &self.family) {
+            (None, _) => f.write_str(&self.words),
+            (Some(link), None) => write!(f, "{link}: {}", self.words),
+            (Some(link), Some(family)) => write!(f, "{link}, {family}: {}", self.words),
+        }
+    }
+}
+
 /// How a class of traffic fares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassStatus {
@@ -150,6 +178,9 @@ pub struct LinkStatus {
     pub usable: bool,
     /// As in the configuration.
     pub metered: bool,
+    /// As in the configuration: what is wrong with it is a problem.
+    #[serde(default = "yes")]
+    pub alert: bool,
     /// Its flows have its address; otherwise they have those of the LAN.
     pub nat: bool,
     /// The link's own, which its flows have where there is NAT; none if the device has none.
@@ -168,6 +199,9 @@ pub struct LinkStatus {
     pub flows: LinkFlows,
     /// Theirs.
     pub traffic: Traffic,
+    /// What its flows tell of the last minute.
+    #[serde(default)]
+    pub recent_flows: RecentFlows,
     /// What its probes say.
     pub probe: ProbeStatus,
     /// What the fixed node says of it, if a policy asks it.
@@ -176,6 +210,34 @@ pub struct LinkStatus {
     /// How it fares for each address family that it has or is to have; what is said of the link as a whole is said of the first.
     #[serde(default)]
     pub paths: Vec<PathStatus>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What the flows of a link tell of the last minute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentFlows {
+    /// Flows of any protocol that were opened.
+    pub opened: u64,
+    /// SYNs that were sent again: the link lost them or their answers, or a server did not answer.
+    pub syn_retries: u64,
+}
+
+/// What the probes of a link tell of the last minute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecentProbes {
+    /// Answered or lost. Those whose target, or way of asking, is filtered are left out where they are lost.
+    pub judged: usize,
+    /// Of those.
+    pub lost: usize,
+    /// Mean of the answers, queues included.
+    pub round_trip_ms: Option<f64>,
+    /// Mean difference of a round trip from that before to the same target.
+    pub jitter_ms: Option<f64>,
+    /// Seconds since the last answer, however old; none before the first.
+    pub answered_s_ago: Option<f64>,
 }
 
 /// Round trips to the fixed node over one link.
@@ -208,6 +270,12 @@ pub struct PathStatus {
     pub gateway: Option<IpAddr>,
     /// IPv6: network whose addresses its flows have instead, each LAN host one of its own.
     pub prefix: Option<String>,
+    /// Seconds since anything was heard over it.
+    #[serde(default)]
+    pub heard_s_ago: f64,
+    /// How often it went down within the last hour; 20 may be more.
+    #[serde(default)]
+    pub falls_last_hour: usize,
     /// What its probes say.
     pub probe: ProbeStatus,
 }
@@ -276,6 +344,12 @@ pub struct ProbeStatus {
     pub lost: usize,
     /// Smoothed.
     pub round_trip_ms: Option<f64>,
+    /// Of the last minute.
+    #[serde(default)]
+    pub recent: RecentProbes,
+    /// Ways of asking that somebody filters, while others are answered: `DNS over UDP`, `ICMP echo`, `TCP`, `HTTP`.
+    #[serde(default)]
+    pub filtered: Vec<String>,
     /// In the order of the configuration.
     pub targets: Vec<TargetStatus>,
 }
@@ -297,6 +371,9 @@ pub struct TargetStatus {
     pub answered_s_ago: Option<f64>,
     /// Of the last answer.
     pub round_trip_ms: Option<f64>,
+    /// A page that answers otherwise than it should.
+    #[serde(default)]
+    pub wrong: bool,
 }
 
 /// The flows of a gateway.

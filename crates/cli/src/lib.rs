@@ -64,7 +64,12 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Check {
             config, offline, ..
         } => commands::check::run(&config, offline),
-        Command::Status { json, check } => commands::status::run(instance, json, check),
+        Command::Status {
+            json,
+            check: true,
+            quiet,
+        } => commands::status::check(instance, json, quiet),
+        Command::Status { json, .. } => commands::status::run(instance, json),
         Command::Flows(args) => commands::flows::run(instance, &args),
         Command::Prefixes(args) => commands::prefixes::run(instance, &args),
         Command::Explain(args) => commands::explain::run(instance, &args),

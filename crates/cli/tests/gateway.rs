@@ -129,7 +129,7 @@ fn status_tells_links_traffic_and_reasons_as_a_table_and_as_json() {
     let table = ask(&mut lab, &["status"]).unwrap();
     for words in [
         "policy RR",
-        "fiber  wan0    100.64.0.2  100.64.0.1  up",
+        "fiber  wan0    100.64.0.2  100.64.0.1",
         "flow packet sent over its link",
     ] {
         assert!(table.contains(words), "{words} in {table}");
@@ -693,7 +693,10 @@ fn what_is_wrong_stands_in_the_status_and_fails_its_check() {
         "{table}"
     );
     let failed = ask(&mut lab, &["status", "--check"]).unwrap_err();
-    assert!(failed.contains("troubles: 1, as shown"), "{failed}");
+    assert!(
+        failed.contains("one problem: 2 of 2 links work"),
+        "{failed}"
+    );
 
     lab.gateway()
         .ip("link add lan9 type veth peer name lan9-far")
@@ -823,4 +826,98 @@ fn the_log_has_priorities_in_the_journal_and_a_wrong_level_silences_nothing() {
     let said = run(false, "info");
     assert!(said.contains("Z  INFO forwarding\n"), "{said}");
     assert!(!said.contains('<'), "{said}");
+}
+
+/// Exit code and lines of `status --check`.
+fn health(lab: &mut Lab, words: &[&str]) -> (Option<i32>, Vec<String>) {
+    let instance = lab.anabranch().unwrap().instance().to_owned();
+    let words = [&["status", "--check", "--instance", &instance], words].concat();
+    let output = Command::new(BINARY).args(words).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    (
+        output.status.code(),
+        told.lines().map(str::to_owned).collect(),
+    )
+}
+
+/// Until the lines begin so.
+fn wait_for_health(lab: &mut Lab, code: i32, begin: &[&str]) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let (ended, told) = health(lab, &[]);
+        let begins = |(line, begin): (&String, &&str)| line.starts_with(begin);
+        let is_as_wanted = told.len() == begin.len() && told.iter().zip(begin).all(begins);
+        if ended == Some(code) && is_as_wanted {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{begin:?}, not {ended:?} {told:?}"
+        );
+    }
+}
+
+#[test]
+fn whoever_watches_is_told_of_each_link_that_does_not_work() {
+    let mut lab = lab("WSDM");
+    wait_for_health(&mut lab, 0, &["ok: 2 of 2 links work"]);
+    assert_eq!(health(&mut lab, &["--quiet"]), (Some(0), Vec::new()));
+
+    lab.cut("lte").unwrap();
+    let lost = "lte: down for ";
+    wait_for_health(&mut lab, 1, &[lost]);
+    let silent = "nothing heard for long, and probes are lost";
+    assert!(health(&mut lab, &[]).1[0].ends_with(silent));
+    lab.unplug("fiber").unwrap();
+    let dark = "no link works: nothing is forwarded to the internet";
+    let absent = "fiber: down for ";
+    wait_for_health(&mut lab, 1, &[dark, absent, lost]);
+    let json: Value = serde_json::from_str(&health(&mut lab, &["--json"]).1.join("\n")).unwrap();
+    let kinds: Vec<&str> = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| check["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["offline", "absent", "down"]);
+    let listed = ask_json(&mut lab, &["status"])["problems"].clone();
+    assert_eq!(listed.as_array().unwrap().len(), 3, "{listed:#}");
+
+    lab.replug("fiber").unwrap();
+    wait_for_health(&mut lab, 1, &[lost]);
+    let path = lab.anabranch().unwrap().configuration();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let silent = text.replace("device = \"wan1\"", "device = \"wan1\", alert = false");
+    assert_ne!(text, silent);
+    std::fs::write(&path, silent).unwrap();
+    ask(&mut lab, &["reload"]).unwrap();
+    wait_for_health(
+        &mut lab,
+        0,
+        &["note: lte: down for ", "ok: 1 of 2 links work"],
+    );
+    assert_eq!(health(&mut lab, &["--quiet"]), (Some(0), Vec::new()));
+    lab.restore("lte").unwrap();
+    wait_for_health(&mut lab, 0, &["ok: 2 of 2 links work"]);
+    ask(&mut lab, &["link", "drain", "lte"]).unwrap();
+    let ordered = "note: lte: drained by order: it takes no new flows";
+    wait_for_health(&mut lab, 0, &[ordered, "ok: 1 of 2 links work"]);
+}
+
+#[test]
+fn the_status_fits_a_terminal_and_tells_loss_jitter_and_age() {
+    let mut lab = lab("WSDM");
+    (0..4).for_each(|_| drop(fetch(&lab)));
+    wait(&mut lab, "measured", |status| {
+        links(status).all(|link| link["probe"]["recent"]["jitter_ms"].is_f64())
+    });
+    let status = ask_json(&mut lab, &["status"]);
+    let fiber = link(&status, "fiber");
+    assert_eq!(fiber["probe"]["recent"]["lost"], 0);
+    assert!(fiber["paths"][0]["heard_s_ago"].as_f64() < Some(5.0));
+    assert!(links(&status).any(|link| link["recent_flows"]["opened"].as_u64() > Some(0)));
+    let table = ask(&mut lab, &["status"]).unwrap();
+    let widest = table.lines().map(str::len).max();
+    assert!(widest <= Some(100), "{table}");
+    assert!(table.contains("jitter  loss  why"), "{table}");
 }

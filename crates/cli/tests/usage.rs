@@ -37,7 +37,7 @@ fn a_wrong_configuration_is_told_in_one_line_with_key_value_and_what_is_allowed(
     let cases = [
         (
             "lan = [\"eth0\"]\nlink.fiber = { device = \"eth1\", speed = 5 }".to_owned(),
-            "link.fiber.speed = 5: unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, inbound, prefixes, probe, on_return",
+            "link.fiber.speed = 5: unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, inbound, prefixes, probe, alert, on_return",
         ),
         (
             LAN.to_owned() + "link.fiber = { device = \"eth1\", down = \"0mbit\", up = 1 }",
@@ -83,8 +83,8 @@ LAN     eth0
 policy  WSDM
 
 link   device  address  gateway  MTU         down           up  weight  metered  probes a month  remark
-fiber  eth1    -        -          -   500 Mbit/s   100 Mbit/s       -  no               339 MB
-lte    wwan0   -        -          -  50.0 Mbit/s  10.0 Mbit/s       -  yes               17 MB
+fiber  eth1    -        -          -   500 Mbit/s   100 Mbit/s       -  no               324 MB
+lte    wwan0   -        -          -  50.0 Mbit/s  10.0 Mbit/s       -  yes               16 MB
 
 the configuration is right; the host was not looked at
 ";

@@ -36,6 +36,10 @@
 //! that passes without another. The first costs nothing. Whoever drives the machine lifts the hold-down of the last link
 //! ([`Availability::release`]).
 //!
+//! A page that answers otherwise than expected takes a link down: a captive portal stands in the way. It comes back when a
+//! page answers as expected. What is asked *beside* the suspicions (pages, and where [`Config::measures`] says so one target
+//! now and then while users keep the link busy) tells how the link fares, and its loss takes nothing down.
+//!
 //! The machine never reads a clock, never sends anything, and never declares a link down for being slow or lossy while
 //! TCP makes progress over it.
 
@@ -48,7 +52,8 @@ use anabranch_policy::abi::Traffic;
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{LinkState, Missing};
-use crate::targets::{Reach, TargetRecord, Targets};
+use crate::quality::{ProbeQuality, Probes};
+use crate::targets::{Kind, Reach, TargetRecord, TargetSpec, Targets};
 use crate::time::Time;
 
 /// Why a link is probed.
@@ -86,6 +91,8 @@ pub enum DownCause {
     Returning,
     /// It answers, and has gone down too often to be trusted already.
     HeldDown,
+    /// Somebody else than who was asked answers for pages.
+    Portal,
 }
 
 impl fmt::Display for DownCause {
@@ -95,6 +102,9 @@ impl fmt::Display for DownCause {
             DownCause::Absent(missing) => missing.fmt(f),
             DownCause::Returning => f.write_str("present again, not heard yet"),
             DownCause::HeldDown => f.write_str("held down: it answers, and went down too often"),
+            DownCause::Portal => {
+                f.write_str("captive portal: a page answers otherwise than it should")
+            }
         }
     }
 }
@@ -146,6 +156,10 @@ struct Outstanding {
     /// For queues.
     allowance: Duration,
     judged: bool,
+    /// Its loss was noted for the link's quality.
+    noted: bool,
+    /// It takes no link down.
+    beside: bool,
 }
 
 impl Outstanding {
@@ -159,7 +173,8 @@ struct Sample {
     /// None: passive evidence on a link that is down.
     id: Option<ProbeId>,
     at: Time,
-    lost: bool,
+    /// The target that did not answer.
+    lost: Option<usize>,
 }
 
 /// Since when evidence of one kind is due: since the first packet sent after the last evidence.
@@ -226,38 +241,53 @@ impl Complaint {
 
 /// How often a link went down of late.
 #[derive(Clone, Debug, Default)]
-struct Falls(VecDeque<Time>);
+struct Falls {
+    /// Those that were not forgotten at the last one.
+    counted: VecDeque<Time>,
+    /// Those of the last hour, forgotten or not.
+    hour: VecDeque<Time>,
+}
 
 impl Falls {
     /// Those not forgotten.
     fn recent(&self, now: Time, forget: Duration) -> impl Iterator<Item = Time> {
         let quiet = self
-            .0
+            .counted
             .back()
             .map_or(Duration::ZERO, |last| now.since(*last));
         let forgotten = quiet.as_nanos() / forget.as_nanos().max(1);
-        self.0
+        self.counted
             .iter()
             .copied()
-            .skip(forgotten.min(self.0.len() as u128) as usize)
+            .skip(forgotten.min(self.counted.len() as u128) as usize)
     }
 
     /// Adds one, and says how long the link is to stay down.
     fn add(&mut self, now: Time, config: &Config) -> Duration {
-        self.0 = self.recent(now, config.hold_forget).collect();
-        if self.0.len() == FALLS_MAX {
-            self.0.pop_front();
+        self.counted = self.recent(now, config.hold_forget).collect();
+        for falls in [&mut self.counted, &mut self.hour] {
+            if falls.len() == FALLS_MAX {
+                falls.pop_front();
+            }
+            falls.push_back(now);
         }
-        self.0.push_back(now);
-        match self.0.len() as u32 {
+        match self.counted.len() as u32 {
             1 => Duration::ZERO,
             falls => (config.hold_down * (1 << (falls - 2))).min(config.hold_down_max),
         }
     }
 }
 
+impl Falls {
+    fn within_an_hour(&self, now: Time) -> usize {
+        let is_recent = |at: &&Time| now.since(**at) < HOUR;
+        self.hour.iter().filter(is_recent).count()
+    }
+}
+
 /// Further ones do not double the time.
 const FALLS_MAX: usize = 20;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Smoothed round trip of probes, after RFC 6298 §2, with a lower first variation: a wrong loss costs a sample, not data.
 #[derive(Clone, Copy, Debug)]
@@ -318,6 +348,11 @@ pub struct Availability {
     lost_in_a_row: u32,
     answered_in_a_row: u32,
     next_probe: Option<Time>,
+    quality: Probes,
+    /// When any target was asked last.
+    asked: Option<Time>,
+    /// When a page was asked last.
+    page_asked: Option<Time>,
     was_present: bool,
     /// It lacks its address for a moment: nothing is asked, and nothing is judged.
     is_changing: bool,
@@ -330,6 +365,14 @@ pub struct Availability {
 /// Answers to probes older than this are not waited for.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
 const OUTSTANDING_MAX: usize = 128;
+/// Between two questions for a page, ...
+const PAGE: Duration = Duration::from_secs(30);
+/// ... while somebody else answers them, ...
+const PAGE_PORTAL: Duration = Duration::from_secs(5);
+/// ... and while one page answers as expected and another does not.
+const PAGE_AGAIN: Duration = Duration::from_secs(1);
+/// Times these on metered links: a page has a thousand bytes.
+const PAGE_METERED: u32 = 4;
 
 impl Availability {
     /// A link whose device is not known yet, with one far target. `config` is valid.
@@ -345,13 +388,19 @@ impl Availability {
             weak: Watch::default(),
             strict: Watch::default(),
             complaint: Complaint::default(),
-            targets: Targets::new(&[Reach::Far]),
+            targets: Targets::new(&[TargetSpec {
+                reach: Reach::Far,
+                kind: Kind::Dns,
+            }]),
             round_trips: [None; 2],
             outstanding: VecDeque::new(),
             window: VecDeque::new(),
             lost_in_a_row: 0,
             answered_in_a_row: 0,
             next_probe: None,
+            quality: Probes::default(),
+            asked: None,
+            page_asked: None,
             was_present: false,
             is_changing: false,
             falls: Falls::default(),
@@ -395,7 +444,10 @@ impl Availability {
     /// Lost and all probes of the window.
     pub fn loss(&self) -> (usize, usize) {
         (
-            self.window.iter().filter(|sample| sample.lost).count(),
+            self.window
+                .iter()
+                .filter(|sample| sample.lost.is_some())
+                .count(),
             self.window.len(),
         )
     }
@@ -421,6 +473,28 @@ impl Availability {
         let near =
             |record: &TargetRecord| record.reach == Reach::Near && record.last_answer.is_some();
         self.near_counts(now) && self.targets().iter().any(near)
+    }
+
+    /// What probes tell of the last minute.
+    pub fn quality(&self, now: Time) -> ProbeQuality {
+        let near_counts = self.near_counts(now);
+        self.quality
+            .quality(now, |target| self.targets.is_mute(target, near_counts))
+    }
+
+    /// Ways of asking that somebody filters, while others are answered.
+    pub fn filtered(&self) -> Vec<Kind> {
+        self.targets.filtered().collect()
+    }
+
+    /// A page that answers otherwise than expected, while that counts.
+    pub fn portal(&self) -> Option<usize> {
+        self.targets.portal()
+    }
+
+    /// How often it went down within the last hour; 20 may be more.
+    pub fn falls_within_an_hour(&self, now: Time) -> usize {
+        self.falls.within_an_hour(now)
     }
 
     /// Until when it is held down, if it is.
@@ -449,9 +523,11 @@ impl Availability {
     }
 
     /// Whom to probe; at least one. What is known of them stays if they are the same.
-    pub fn set_targets(&mut self, reaches: &[Reach]) {
-        if !self.targets.are(reaches) {
-            self.targets = Targets::new(reaches);
+    pub fn set_targets(&mut self, specs: &[TargetSpec]) {
+        if !self.targets.are(specs) {
+            self.targets = Targets::new(specs);
+            self.quality.forget();
+            self.page_asked = None;
         }
     }
 
@@ -557,16 +633,62 @@ impl Availability {
             return;
         };
         let counts = self.targets.counts(probe.target, self.near_counts(now));
+        let before = self.targets.records().get(probe.target);
+        let before = before.and_then(|record| record.round_trip);
+        self.quality
+            .answered(now, (id, probe.target), round_trip, before);
         self.targets.answered(probe.target, now, round_trip);
+        self.follow_pages(now);
         let smoothed = self.round_trip_of(probe.target);
+        // A busy link is slower than it is by itself.
+        if probe.beside && smoothed.is_some() {
+            return;
+        }
         *smoothed = Some(RoundTrip::update(*smoothed, round_trip, probe.allowance));
-        if !counts {
+        if !counts || probe.beside {
             return;
         }
         self.heard = now;
         self.weak = Watch::default();
         self.strict = Watch::default();
         self.win(now, Some(id));
+    }
+
+    /// Who answers probe `id` is not who was asked.
+    pub fn answer_wrong(&mut self, now: Time, id: ProbeId) {
+        let Some(at) = self.outstanding.iter().position(|probe| probe.id == id) else {
+            return;
+        };
+        if let Some(probe) = self.outstanding.remove(at) {
+            self.targets.answered_wrong(probe.target, now);
+            self.follow_pages(now);
+        }
+    }
+
+    /// Whether somebody stands in the way of pages.
+    fn follow_pages(&mut self, now: Time) {
+        let has_portal = self.targets.portal().is_some();
+        match self.state {
+            State::Up | State::PossiblyDown(_) | State::Down(DownCause::HeldDown) if has_portal => {
+                self.enter(now, State::Down(DownCause::Portal));
+            }
+            State::Down(DownCause::Portal) if !has_portal => {
+                let next = self.admitted(now);
+                self.enter(now, next);
+            }
+            _ => {}
+        }
+    }
+
+    /// What becomes of a link that answers.
+    fn admitted(&self, now: Time) -> State {
+        if self.targets.portal().is_some() {
+            State::Down(DownCause::Portal)
+        } else if now < self.held_until {
+            State::Down(DownCause::HeldDown)
+        } else {
+            State::Up
+        }
     }
 
     fn round_trip_of(&mut self, target: usize) -> &mut Option<RoundTrip> {
@@ -593,6 +715,7 @@ impl Availability {
             self.outstanding.pop_front();
         }
         self.judge_late_probes(now, load);
+        self.follow_pages(now);
         if self.held_until().is_some_and(|until| until <= now) {
             self.enter(now, State::Up);
         }
@@ -606,16 +729,21 @@ impl Availability {
     }
 
     fn judge_late_probes(&mut self, now: Time, load: &LinkLoad) {
-        let is_late = |probe: &&mut Outstanding| !probe.judged && probe.deadline() <= now;
+        let is_late = |probe: &&mut Outstanding| !probe.noted && probe.deadline() <= now;
         if self.may_be_queued(now, load) {
             for probe in self.outstanding.iter_mut().filter(is_late) {
                 probe.allowance = self.config.queue_max;
             }
         }
         while let Some(probe) = self.outstanding.iter_mut().find(is_late) {
-            probe.judged = true;
+            probe.noted = true;
+            let was_judged = std::mem::replace(&mut probe.judged, true);
             let probe = *probe;
-            self.lose(now, probe);
+            self.quality.lost(now, (probe.id, probe.target));
+            match (was_judged, probe.beside) {
+                (false, false) => self.lose(now, probe),
+                _ => self.targets.lost(probe.target, probe.sent),
+            }
         }
     }
 
@@ -632,36 +760,82 @@ impl Availability {
 
     /// The probe to send at `now`, if one is due.
     pub fn next_probe(&mut self, now: Time, load: &LinkLoad) -> Option<Probe> {
-        if self.next_probe.is_none_or(|due| due > now) {
-            return None;
+        if self.next_probe.is_some_and(|due| due <= now) {
+            let (near_counts, explores) = (self.near_counts(now), self.explores());
+            let target = self.targets.next(near_counts, explores);
+            let probe = self.ask(now, load, target, false);
+            self.next_probe = Some(now + self.pace(now, probe.deadline));
+            return Some(probe);
         }
-        let id = ProbeId(self.targets.sent());
-        let near_counts = self.near_counts(now);
-        let target = self.targets.next(near_counts);
+        if self.page_due().is_some_and(|due| due <= now) {
+            self.page_asked = Some(now);
+            let target = self.targets.next_page()?;
+            return Some(self.ask(now, load, target, true));
+        }
+        if self.measure_due().is_some_and(|due| due <= now) {
+            let target = self.targets.next(self.near_counts(now), true);
+            return Some(self.ask(now, load, target, true));
+        }
+        None
+    }
+
+    fn ask(&mut self, now: Time, load: &LinkLoad, target: usize, beside: bool) -> Probe {
         let probe = Outstanding {
-            id,
+            id: ProbeId(self.targets.sent() - 1),
             target,
             sent: now,
             due: now + self.patience(target),
             allowance: load.queue_up(now),
             judged: false,
+            noted: false,
+            beside,
         };
-        let deadline = probe.deadline();
-        self.next_probe = Some(now + self.pace(now, deadline));
         if self.outstanding.len() == OUTSTANDING_MAX {
             self.outstanding.pop_front();
         }
         self.outstanding.push_back(probe);
-        Some(Probe {
-            id,
-            deadline,
+        self.asked = Some(now);
+        Probe {
+            id: probe.id,
+            deadline: probe.deadline(),
             target_index: target,
-        })
+        }
+    }
+
+    /// Nothing speaks against the link so far.
+    fn explores(&self) -> bool {
+        self.state == State::PossiblyDown(Suspicion::Idle) && self.lost_in_a_row == 0
     }
 
     /// When to call [`Availability::next_probe`].
     pub fn probe_due(&self) -> Option<Time> {
-        self.next_probe
+        let due = [self.next_probe, self.page_due(), self.measure_due()];
+        due.into_iter().flatten().min()
+    }
+
+    fn page_due(&self) -> Option<Time> {
+        let interval = match self.state {
+            State::Down(DownCause::Portal) => PAGE_PORTAL,
+            State::Up | State::PossiblyDown(_) | State::Down(DownCause::HeldDown) => PAGE,
+            State::Down(_) => return None,
+        };
+        if !self.targets.has_pages_beside() {
+            return None;
+        }
+        let interval = match (self.targets.is_portal_in_question(), self.metered) {
+            (true, _) => PAGE_AGAIN,
+            (false, true) => interval * PAGE_METERED,
+            (false, false) => interval,
+        };
+        let asked = self.page_asked.map(|asked| asked + interval);
+        Some(asked.unwrap_or(Time::ZERO))
+    }
+
+    /// Seldom enough that a link without traffic, which is asked for being idle, is not asked twice.
+    fn measure_due(&self) -> Option<Time> {
+        let is_due = self.config.measures && self.state == State::Up;
+        let interval = self.slowed(self.config.idle_probe) * 6 / 5;
+        self.asked.filter(|_| is_due).map(|asked| asked + interval)
     }
 
     /// When to call [`Availability::tick`].
@@ -717,9 +891,16 @@ impl Availability {
             .iter_mut()
             .find(|sample| id.is_some() && sample.id == id)
         {
-            Some(sample) => sample.lost = false,
-            None => self.record(now, id, false),
+            Some(sample) => sample.lost = None,
+            None => self.record(now, id, None),
         }
+        let near_counts = self.near_counts(now);
+        let targets = &self.targets;
+        self.window.retain(|sample| {
+            !sample
+                .lost
+                .is_some_and(|target| targets.is_mute(target, near_counts))
+        });
         self.judge_answer(now);
     }
 
@@ -734,28 +915,23 @@ impl Availability {
                 if lost <= self.config.up_loss
                     && self.answered_in_a_row > self.config.up_consecutive =>
             {
-                let held = now < self.held_until;
-                let next = if held {
-                    State::Down(DownCause::HeldDown)
-                } else {
-                    State::Up
-                };
+                let next = self.admitted(now);
                 self.enter(now, next);
             }
-            State::Down(DownCause::HeldDown) => {}
+            State::Down(DownCause::HeldDown | DownCause::Portal) => {}
             State::Down(_) if self.answered_in_a_row == 1 => self.probe_soon(now),
             _ => {}
         }
     }
 
     fn lose(&mut self, now: Time, probe: Outstanding) {
-        self.targets.lost(probe.target, now);
+        self.targets.lost(probe.target, probe.sent);
         let near_counts = self.near_counts(now);
         let counts = self.targets.counts(probe.target, near_counts)
             && !self.targets.is_mute(probe.target, near_counts)
             && self.proved.is_none_or(|proved| proved < probe.sent);
         if counts {
-            self.record(now, Some(probe.id), true);
+            self.record(now, Some(probe.id), Some(probe.target));
             self.lost_in_a_row += 1;
             self.answered_in_a_row = 0;
         }
@@ -763,10 +939,14 @@ impl Availability {
             State::PossiblyDown(suspicion) if counts && self.is_too_much_lost() => {
                 self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
             }
-            State::Down(DownCause::HeldDown) if counts && self.is_too_much_lost() => {
+            State::Down(DownCause::HeldDown | DownCause::Portal)
+                if counts && self.is_too_much_lost() =>
+            {
                 self.enter(now, State::Down(DownCause::Unanswered(Suspicion::Idle)));
             }
-            State::PossiblyDown(_) | State::Down(DownCause::HeldDown) => self.probe_soon(now),
+            State::PossiblyDown(_) | State::Down(DownCause::HeldDown | DownCause::Portal) => {
+                self.probe_soon(now);
+            }
             State::Up | State::Down(_) => {}
         }
     }
@@ -780,7 +960,7 @@ impl Availability {
         self.next_probe = self.next_probe.map(|due| due.min(soon));
     }
 
-    fn record(&mut self, now: Time, id: Option<ProbeId>, lost: bool) {
+    fn record(&mut self, now: Time, id: Option<ProbeId>, lost: Option<usize>) {
         let (length, age) = (self.config.window, self.config.window_age);
         self.window.retain(|sample| now.since(sample.at) <= age);
         if self.window.len() == length {
@@ -802,6 +982,7 @@ impl Availability {
             self.lost_in_a_row = 0;
             self.outstanding
                 .iter_mut()
+                .filter(|probe| !probe.beside)
                 .for_each(|probe| probe.judged = true);
         }
         let was_trusted = !matches!(
@@ -828,7 +1009,7 @@ impl Availability {
     fn pace(&self, now: Time, deadline: Time) -> Duration {
         match self.state {
             State::PossiblyDown(Suspicion::Idle) if self.lost_in_a_row == 0 => deadline.since(now),
-            State::Down(DownCause::HeldDown) if self.lost_in_a_row == 0 => {
+            State::Down(DownCause::HeldDown | DownCause::Portal) if self.lost_in_a_row == 0 => {
                 self.slowed(self.config.idle_probe).max(deadline.since(now))
             }
             State::Down(_) if self.answered_in_a_row == 0 => self.slowed(self.config.down_interval),
@@ -860,6 +1041,8 @@ impl Availability {
         self.strict = Watch::default();
         self.complaint = Complaint::default();
         self.next_probe = None;
+        self.quality.forget();
+        self.page_asked = None;
     }
 }
 

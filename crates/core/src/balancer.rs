@@ -23,8 +23,9 @@ use crate::bandwidth::AvailableBandwidth;
 use crate::class::{ClassId, ClassSpec, Classes};
 use crate::config::{Config, ConfigError};
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, RateNeed};
+use crate::quality::{FlowQuality, ProbeQuality};
 use crate::survey::{Opening, Question, Survey};
-use crate::targets::{Reach, TargetRecord};
+use crate::targets::{Kind, TargetRecord, TargetSpec};
 use crate::time::Time;
 
 /// Why no balancer can be built of a configuration.
@@ -170,6 +171,8 @@ pub struct LinkStatus {
     pub weight: u32,
     /// As of the last reading.
     pub counters: LinkCounters,
+    /// What its flows tell of the last minute.
+    pub recent: FlowQuality,
     /// What the fixed node says of it, if it is asked.
     pub node: Option<NodeStatus>,
     /// How it fares for each family.
@@ -214,6 +217,16 @@ pub struct PathStatus {
     pub falls: usize,
     /// None without a fall.
     pub first_fall: Option<Time>,
+    /// How often it went down within the last hour.
+    pub falls_within_an_hour: usize,
+    /// When anything was heard last.
+    pub heard: Time,
+    /// What probes tell of the last minute.
+    pub recent: ProbeQuality,
+    /// Ways of asking that somebody filters, while others are answered.
+    pub filtered: Vec<Kind>,
+    /// The target that shows that somebody else answers for pages.
+    pub portal: Option<usize>,
 }
 
 /// One class for display.
@@ -346,6 +359,7 @@ impl Balancer {
             available_down_bps: link.load.down().map(AvailableBandwidth::bps),
             weight: default.map_or(abi::WEIGHT_MAX, |class| class.weight(id)),
             counters: link.counters,
+            recent: link.recent.quality(now),
             node: self.links.node.map(|family| NodeStatus {
                 family,
                 sent: link.rounds.sent(),
@@ -423,6 +437,15 @@ impl Balancer {
         }
     }
 
+    /// A probe was answered by somebody else than who was asked: a page is not as it should be.
+    pub fn handle_wrong_answer(&mut self, now: Time, probe: &ProbeRequest) {
+        if let (Some(link), Whom::Target(_)) = (self.links.get_mut(probe.link), probe.whom) {
+            let path = &mut link.paths[probe.family];
+            path.availability.answer_wrong(now, probe.id);
+            self.settle(now);
+        }
+    }
+
     /// A link's device, carrier, address or gateway came or went. Of a family that it was never told of, a link is absent.
     pub fn handle_link_state(&mut self, now: Time, link: LinkId, family: Family, state: LinkState) {
         let Some(link) = self.links.get_mut(link) else {
@@ -433,9 +456,9 @@ impl Balancer {
     }
 
     /// Whom probes over this link may ask; at least one. A link begins with one far target.
-    pub fn set_targets(&mut self, link: LinkId, family: Family, reaches: &[Reach]) {
+    pub fn set_targets(&mut self, link: LinkId, family: Family, specs: &[TargetSpec]) {
         if let Some(link) = self.links.get_mut(link) {
-            link.paths[family].availability.set_targets(reaches);
+            link.paths[family].availability.set_targets(specs);
         }
     }
 
@@ -694,6 +717,11 @@ fn path_status(now: Time, path: &Path, usable: bool) -> PathStatus {
         held_until: availability.held_until(),
         falls,
         first_fall,
+        falls_within_an_hour: availability.falls_within_an_hour(now),
+        heard: availability.heard(),
+        recent: availability.quality(now),
+        filtered: availability.filtered(),
+        portal: availability.portal(),
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Config {
     pub up_loss: usize,
     /// ... and more than so many in a row were answered.
     pub up_consecutive: u32,
+    /// A link that users keep busy is asked now and then all the same, for what is shown of it.
+    pub measures: bool,
     /// The family of the fixed node that measures of distance H(P) ask, if there is one.
     pub node: Option<Family>,
 }
@@ -86,6 +88,7 @@ impl Default for Config {
             down_consecutive: 3,
             up_loss: 3,
             up_consecutive: 3,
+            measures: false,
             node: None,
         }
     }

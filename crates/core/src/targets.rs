@@ -6,11 +6,21 @@
 //! - A far answer always counts.
 //! - A near answer counts only while every far target is *given up*: it was asked and has never answered over this link, or
 //!   has been silent for [`Config::far_silence`](crate::Config::far_silence).
-//! - A lost probe counts unless its target is *mute*: another one, whose answers count, answered its last probe, and this one
-//!   has never answered, or has missed [`MUTE_AFTER`] in a row.
+//! - A lost probe counts unless its target is *mute*: another one, whose answers count, has answered since, and this one
+//!   has never answered, or has missed [`MUTE_AFTER`] in a row. If the other answered later, the loss is taken back.
 //!
-//! Probes go in turn to the targets that have answered and are not mute; every [`TRY_EVERY`]th goes to one of the rest.
+//! Targets are asked in different ways ([`Kind`]), and what stands between filters one way rather than one target. So a
+//! kind is mute by the same rule as a target is: its losses are those of all its targets since any of them answered. Probes
+//! go to the kinds in turn, so that losses in a row are never of one kind while there are others.
+//!
+//! Within a kind, probes go in turn to the targets that have answered and are not mute; every [`TRY_EVERY`]th goes to one of
+//! the rest.
+//!
+//! A page ([`Kind::Http`]) has an expected answer. It is asked beside the others, in its own time, unless nothing else is
+//! there to be asked. Somebody who answers otherwise stands in the way: a captive portal, or an ISP whose customer has used
+//! up his data. One page that answers as expected, after another did not, says that the other has changed.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::time::Time;
@@ -24,16 +34,53 @@ pub enum Reach {
     Far,
 }
 
-/// A target that has answered is mute after so many lost probes in a row.
+/// How a target is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A question to a resolver.
+    Dns,
+    /// An echo request.
+    Icmp,
+    /// A connection.
+    Tcp,
+    /// A page, whose contents are known.
+    Http,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Dns => "DNS over UDP",
+            Kind::Icmp => "ICMP echo",
+            Kind::Tcp => "TCP",
+            Kind::Http => "HTTP",
+        })
+    }
+}
+
+/// What is known of a target before it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetSpec {
+    /// Where it stands.
+    pub reach: Reach,
+    /// How it is asked.
+    pub kind: Kind,
+}
+
+/// A target, or a kind of them, that has answered is mute after so many lost probes in a row.
 pub const MUTE_AFTER: u32 = 3;
 /// One probe of so many asks a target that is not relied on.
 pub const TRY_EVERY: u64 = 8;
+/// A kind that has never answered is called filtered after so many lost probes.
+const FILTERED_AFTER: u32 = 2;
 
 /// What became of the probes to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
     /// Where it stands.
     pub reach: Reach,
+    /// How it is asked.
+    pub kind: Kind,
     /// Since it was set.
     pub sent: u64,
     /// Of those.
@@ -42,22 +89,41 @@ pub struct TargetRecord {
     pub lost_in_a_row: u32,
     /// None before the first.
     pub last_answer: Option<Time>,
-    /// Since the first probe that was lost after the last answer.
+    /// When the first probe was sent that was lost after the last answer.
     pub losing_since: Option<Time>,
     /// Of the last answer.
     pub round_trip: Option<Duration>,
+    /// Since when it answers otherwise than expected.
+    pub wrong_since: Option<Time>,
 }
 
 impl TargetRecord {
-    fn new(reach: Reach) -> Self {
+    fn new(TargetSpec { reach, kind }: TargetSpec) -> Self {
         TargetRecord {
             reach,
+            kind,
             sent: 0,
             answered: 0,
             lost_in_a_row: 0,
             last_answer: None,
             losing_since: None,
             round_trip: None,
+            wrong_since: None,
+        }
+    }
+
+    fn spec(&self) -> TargetSpec {
+        TargetSpec {
+            reach: self.reach,
+            kind: self.kind,
+        }
+    }
+
+    fn silence(&self) -> Silence {
+        Silence {
+            lost_in_a_row: self.lost_in_a_row,
+            last_answer: self.last_answer,
+            losing_since: self.losing_since,
         }
     }
 
@@ -65,24 +131,77 @@ impl TargetRecord {
         self.losing_since
             .is_some_and(|since| self.last_answer.is_none() || now.since(since) >= far_silence)
     }
+
+    fn answers_as_expected(&self) -> bool {
+        self.wrong_since.is_none() && self.last_answer.is_some() && self.losing_since.is_none()
+    }
+
+    /// It answered as expected after another page began not to, or will be asked whether it still does.
+    fn contradicts(&self, since: Time) -> bool {
+        let has_since = self.wrong_since.is_none() && self.last_answer > Some(since);
+        has_since || self.answers_as_expected()
+    }
+}
+
+/// Of a target, or of all targets of a kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
+    lost_in_a_row: u32,
+    last_answer: Option<Time>,
+    losing_since: Option<Time>,
+}
+
+impl Silence {
+    fn lose(&mut self, sent: Time) {
+        self.lost_in_a_row += 1;
+        self.losing_since.get_or_insert(sent);
+    }
+
+    fn is_its_own(&self, mut others: impl Iterator<Item = Silence>) -> bool {
+        let enough = match self.last_answer {
+            None => 1,
+            Some(_) => MUTE_AFTER,
+        };
+        let answers =
+            |other: Silence| other.losing_since.is_none() && other.last_answer > self.losing_since;
+        self.lost_in_a_row >= enough && others.any(answers)
+    }
+}
+
+/// The targets that are asked in one way.
+#[derive(Clone, Debug)]
+struct Group {
+    spec: TargetSpec,
+    silence: Silence,
 }
 
 /// The targets of one link.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     records: Vec<TargetRecord>,
+    groups: Vec<Group>,
     sent: u64,
-    /// Where the turn begins among those relied on, and among the rest.
-    turns: [usize; 2],
+    /// Where the turn begins among those relied on, among the rest, and among pages.
+    turns: [usize; 3],
 }
 
 impl Targets {
     /// There is at least one.
-    pub fn new(reaches: &[Reach]) -> Self {
+    pub fn new(specs: &[TargetSpec]) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        for &spec in specs {
+            if !groups.iter().any(|group| group.spec == spec) {
+                groups.push(Group {
+                    spec,
+                    silence: Silence::default(),
+                });
+            }
+        }
         Targets {
-            records: reaches.iter().copied().map(TargetRecord::new).collect(),
+            records: specs.iter().copied().map(TargetRecord::new).collect(),
+            groups,
             sent: 0,
-            turns: [0; 2],
+            turns: [0; 3],
         }
     }
 
@@ -90,11 +209,9 @@ impl Targets {
         &self.records
     }
 
-    pub fn are(&self, reaches: &[Reach]) -> bool {
-        self.records
-            .iter()
-            .map(|record| record.reach)
-            .eq(reaches.iter().copied())
+    pub fn are(&self, specs: &[TargetSpec]) -> bool {
+        let own = self.records.iter().map(TargetRecord::spec);
+        own.eq(specs.iter().copied())
     }
 
     pub fn sent(&self) -> u64 {
@@ -107,8 +224,11 @@ impl Targets {
             *record = TargetRecord {
                 sent: record.sent,
                 answered: record.answered,
-                ..TargetRecord::new(record.reach)
+                ..TargetRecord::new(record.spec())
             };
+        }
+        for group in &mut self.groups {
+            group.silence = Silence::default();
         }
     }
 
@@ -117,8 +237,9 @@ impl Targets {
         let mut far = self
             .records
             .iter()
-            .filter(|record| record.reach == Reach::Far);
-        far.all(|record| record.is_given_up(now, far_silence))
+            .enumerate()
+            .filter(|(index, record)| record.reach == Reach::Far && !self.is_beside(*index));
+        far.all(|(_, record)| record.is_given_up(now, far_silence))
     }
 
     /// `near_counts`: answers of near targets do.
@@ -128,69 +249,167 @@ impl Targets {
             .is_some_and(|record| record.reach == Reach::Far || near_counts)
     }
 
+    /// By itself, or as all of its kind.
     pub fn is_mute(&self, index: usize, near_counts: bool) -> bool {
         let Some(record) = self.records.get(index) else {
             return true;
         };
-        let enough = match record.last_answer {
-            None => 1,
-            Some(_) => MUTE_AFTER,
-        };
-        let answers = |other: usize| {
-            let other_record = &self.records[other];
-            self.counts(other, near_counts)
-                && other_record.last_answer > record.last_answer
-                && other_record.losing_since.is_none()
-        };
-        record.lost_in_a_row >= enough && (0..self.records.len()).any(answers)
+        let others = (0..self.records.len())
+            .filter(|&other| other != index && self.counts(other, near_counts));
+        let others = others.map(|other| self.records[other].silence());
+        record.silence().is_its_own(others) || self.is_kind_mute(record.spec(), near_counts)
     }
 
-    /// The one to ask next.
-    pub fn next(&mut self, near_counts: bool) -> usize {
-        let relied_on = self.relied_on(near_counts);
+    fn is_kind_mute(&self, spec: TargetSpec, near_counts: bool) -> bool {
+        let is_other =
+            |group: &&Group| group.spec != spec && (group.spec.reach == Reach::Far || near_counts);
+        let others = self.groups.iter().filter(is_other);
+        let own = self.groups.iter().find(|group| group.spec == spec);
+        own.is_some_and(|own| own.silence.is_its_own(others.map(|group| group.silence)))
+    }
+
+    /// Kinds of far targets that somebody filters: others answer meanwhile.
+    pub fn filtered(&self) -> impl Iterator<Item = Kind> {
+        let is_filtered = |group: &&Group| {
+            group.spec.reach == Reach::Far
+                && group.silence.lost_in_a_row >= FILTERED_AFTER
+                && self.is_kind_mute(group.spec, true)
+        };
+        self.groups
+            .iter()
+            .filter(is_filtered)
+            .map(|group| group.spec.kind)
+    }
+
+    /// The one to ask next. `explores`: nothing depends on it, so that one that was never asked is as good as any of its
+    /// kind.
+    pub fn next(&mut self, near_counts: bool, explores: bool) -> usize {
+        let relied_on = self.relied_on(near_counts, explores);
+        let is_rest = |index: &usize| !relied_on.iter().any(|kind| kind.contains(index));
         let rest: Vec<usize> = (0..self.records.len())
-            .filter(|index| !relied_on.contains(index))
+            .filter(|index| is_rest(index) && !self.is_beside(*index))
             .collect();
         self.sent += 1;
         let tries = !rest.is_empty() && self.sent.is_multiple_of(TRY_EVERY);
-        let among = if tries || relied_on.is_empty() {
-            &rest
-        } else {
-            &relied_on
+        let (among, turn) = match tries || relied_on.is_empty() {
+            true => (vec![rest], &mut self.turns[1]),
+            false => (relied_on, &mut self.turns[0]),
         };
-        let turn = &mut self.turns[usize::from(tries)];
-        let index = among[*turn % among.len()];
+        let kind = &among[*turn % among.len()];
+        let index = kind[*turn / among.len() % kind.len()];
         *turn += 1;
         self.records[index].sent += 1;
         index
     }
 
-    fn relied_on(&self, near_counts: bool) -> Vec<usize> {
-        let may: Vec<usize> = (0..self.records.len())
-            .filter(|&index| self.counts(index, near_counts) && !self.is_mute(index, near_counts))
-            .collect();
-        let has_answered = |index: &usize| self.records[*index].last_answer.is_some();
-        if may.iter().any(has_answered) {
-            may.into_iter().filter(has_answered).collect()
-        } else {
-            may
-        }
+    /// A list for each kind: those of it that have answered, or all where none has.
+    fn relied_on(&self, near_counts: bool, explores: bool) -> Vec<Vec<usize>> {
+        let may = |index: &usize| {
+            self.counts(*index, near_counts)
+                && !self.is_mute(*index, near_counts)
+                && !self.is_beside(*index)
+        };
+        let known = |index: &usize| {
+            let record = &self.records[*index];
+            record.last_answer.is_some() || explores && record.lost_in_a_row == 0
+        };
+        let of_kind = |group: &Group| {
+            let all: Vec<usize> = (0..self.records.len())
+                .filter(|index| self.records[*index].spec() == group.spec && may(index))
+                .collect();
+            let has_answered = |index: &usize| self.records[*index].last_answer.is_some();
+            match all.iter().any(has_answered) {
+                true => all.into_iter().filter(known).collect(),
+                false => all,
+            }
+        };
+        let kinds = self.groups.iter().map(of_kind);
+        kinds.filter(|kind: &Vec<usize>| !kind.is_empty()).collect()
     }
 
     pub fn answered(&mut self, index: usize, now: Time, round_trip: Duration) {
-        if let Some(record) = self.records.get_mut(index) {
-            record.answered += 1;
-            record.lost_in_a_row = 0;
-            record.losing_since = None;
-            record.last_answer = Some(now);
-            record.round_trip = Some(round_trip);
+        let Some(record) = self.records.get_mut(index) else {
+            return;
+        };
+        record.answered += 1;
+        record.lost_in_a_row = 0;
+        record.losing_since = None;
+        record.last_answer = Some(now);
+        record.round_trip = Some(round_trip);
+        record.wrong_since = None;
+        let spec = record.spec();
+        for group in self.groups.iter_mut().filter(|group| group.spec == spec) {
+            group.silence = Silence {
+                last_answer: Some(now),
+                ..Silence::default()
+            };
         }
     }
 
-    pub fn lost(&mut self, index: usize, now: Time) {
-        if let Some(record) = self.records.get_mut(index) {
-            record.lost_in_a_row += 1;
-            record.losing_since.get_or_insert(now);
+    /// A probe that was sent then.
+    pub fn lost(&mut self, index: usize, sent: Time) {
+        let Some(record) = self.records.get_mut(index) else {
+            return;
+        };
+        record.lost_in_a_row += 1;
+        record.losing_since.get_or_insert(sent);
+        let spec = record.spec();
+        for group in self.groups.iter_mut().filter(|group| group.spec == spec) {
+            group.silence.lose(sent);
         }
+    }
+
+    // ---- pages
+
+    /// Asked in its own time, beside the others.
+    fn is_beside(&self, index: usize) -> bool {
+        let is_other =
+            |record: &TargetRecord| record.reach == Reach::Far && record.kind != Kind::Http;
+        self.records[index].kind == Kind::Http && self.records.iter().any(is_other)
+    }
+
+    /// Whether there are any that are asked beside the others.
+    pub fn has_pages_beside(&self) -> bool {
+        (0..self.records.len()).any(|index| self.is_beside(index))
+    }
+
+    /// The page to ask next.
+    pub fn next_page(&mut self) -> Option<usize> {
+        let pages: Vec<usize> = (0..self.records.len())
+            .filter(|index| self.is_beside(*index))
+            .collect();
+        let index = *pages.get(self.turns[2] % pages.len().max(1))?;
+        self.turns[2] += 1;
+        self.sent += 1;
+        self.records[index].sent += 1;
+        Some(index)
+    }
+
+    /// It answered, and otherwise than expected.
+    pub fn answered_wrong(&mut self, index: usize, now: Time) {
+        if let Some(record) = self.records.get_mut(index) {
+            record.wrong_since.get_or_insert(now);
+        }
+    }
+
+    /// A page that answers otherwise than expected, unless another one contradicts it.
+    pub fn portal(&self) -> Option<usize> {
+        let stands = |record: &TargetRecord| {
+            let wrong = |since| !self.pages().any(|page| page.contradicts(since));
+            record.wrong_since.is_some_and(wrong)
+        };
+        self.records.iter().position(stands)
+    }
+
+    /// A page answers otherwise than expected, and what another said is older than that.
+    pub fn is_portal_in_question(&self) -> bool {
+        let since = self.pages().filter_map(|page| page.wrong_since).min();
+        let is_older = |page: &TargetRecord| page.answers_as_expected() && page.last_answer < since;
+        since.is_some() && self.pages().any(is_older)
+    }
+
+    fn pages(&self) -> impl Iterator<Item = &TargetRecord> {
+        let is_page = |record: &&TargetRecord| record.kind == Kind::Http;
+        self.records.iter().filter(is_page)
     }
 }

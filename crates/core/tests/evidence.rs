@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_core::availability::{Answers, Availability};
 use anabranch_core::bandwidth::LinkLoad;
 use anabranch_core::{
-    Config, DownCause, LinkSpec, LinkState, Missing, ProbeId, Reach, State, Time,
+    Config, DownCause, Kind, LinkSpec, LinkState, Missing, ProbeId, Reach, State, TargetSpec, Time,
 };
 use anabranch_policy::abi::Traffic;
 
@@ -43,6 +43,8 @@ struct Line {
     round_trip: Duration,
     under_way: Vec<(Time, ProbeId)>,
     probes: u64,
+    /// Pages that somebody else answers for.
+    wrong: fn(usize) -> bool,
     /// Every state that was entered, and when.
     states: Vec<(Time, State)>,
 }
@@ -50,7 +52,15 @@ struct Line {
 impl Line {
     /// Present, and heard of nothing yet.
     fn new(targets: &[Reach]) -> Line {
-        let config = Config::default();
+        let spec = |reach: &Reach| TargetSpec {
+            reach: *reach,
+            kind: Kind::Dns,
+        };
+        let specs: Vec<_> = targets.iter().map(spec).collect();
+        Line::of(&specs, Config::default())
+    }
+
+    fn of(targets: &[TargetSpec], config: Config) -> Line {
         let load = LinkLoad::new(Time::ZERO, &LinkSpec::default(), config.queue_max);
         let mut machine = Availability::new(Time::ZERO, config, false);
         machine.set_targets(targets);
@@ -63,6 +73,7 @@ impl Line {
             round_trip: Duration::from_millis(20),
             under_way: Vec::new(),
             probes: 0,
+            wrong: |_| false,
         }
     }
 
@@ -90,7 +101,9 @@ impl Line {
             }
             while let Some(probe) = self.machine.next_probe(now, &self.load) {
                 self.probes += 1;
-                if answers(probe.target_index) {
+                if (self.wrong)(probe.target_index) {
+                    self.machine.answer_wrong(now, probe.id);
+                } else if answers(probe.target_index) {
                     self.under_way.push((now + self.round_trip, probe.id));
                 }
             }
@@ -409,4 +422,211 @@ fn a_device_that_comes_and_goes_flaps_as_well() {
     line.machine.set_link_state(line.now, LinkState::Present);
     line.run(S(12), |_| true, |_| nothing());
     assert_eq!(line.machine.state(), State::Down(DownCause::HeldDown));
+}
+
+const fn far(kind: Kind) -> TargetSpec {
+    TargetSpec {
+        reach: Reach::Far,
+        kind,
+    }
+}
+
+/// As a link has them by default, and its gateway.
+const KINDS: [TargetSpec; 7] = [
+    far(Kind::Dns),
+    far(Kind::Tcp),
+    far(Kind::Icmp),
+    far(Kind::Dns),
+    far(Kind::Tcp),
+    far(Kind::Icmp),
+    TargetSpec {
+        reach: Reach::Near,
+        kind: Kind::Icmp,
+    },
+];
+
+/// As the daemon configures it.
+fn of_kinds() -> Line {
+    let config = Config {
+        measures: true,
+        ..Config::default()
+    };
+    Line::of(&KINDS, config)
+}
+
+const ALL_KINDS: [Kind; 3] = [Kind::Dns, Kind::Tcp, Kind::Icmp];
+
+#[test]
+fn one_or_two_ways_of_asking_that_are_filtered_cost_a_link_nothing_from_the_start_or_later() {
+    let traffic: [fn(Time) -> Traffic; 2] = [
+        |_| nothing(),
+        |now| match (now.as_nanos() / 1_000_000_000).is_multiple_of(4) {
+            true => unanswered(),
+            false => nothing(),
+        },
+    ];
+    for (filtered, known_s) in ALL_KINDS
+        .iter()
+        .flat_map(|one| {
+            [
+                vec![*one],
+                ALL_KINDS.into_iter().filter(|kind| kind != one).collect(),
+            ]
+        })
+        .flat_map(|filtered| [0, 2, 60].map(|known_s| (filtered.clone(), known_s)))
+    {
+        for carried in traffic {
+            let mut line = of_kinds();
+            line.run(S(known_s), |_| true, |_| nothing());
+            let passes = |target: usize| !filtered.contains(&KINDS[target].kind);
+            line.run(S(300), passes, carried);
+            let falls = line.falls(Time::ZERO);
+            assert_eq!(falls, [], "{filtered:?} after {known_s} s");
+            let mut told = line.machine.filtered();
+            told.sort();
+            let mut wanted = filtered.clone();
+            wanted.sort();
+            assert_eq!(
+                told,
+                wanted,
+                "after {known_s} s: {:#?}",
+                line.machine.targets()
+            );
+            let quality = line.machine.quality(line.now);
+            assert!(quality.judged > 0 && !quality.is_lossy(), "{quality:?}");
+            line.run(S(120), |_| true, |_| nothing());
+            assert_eq!(line.machine.filtered(), [], "{filtered:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_is_found_as_fast_with_several_ways_of_asking_and_with_some_of_them_filtered() {
+    for filtered in [vec![], vec![Kind::Dns], vec![Kind::Icmp, Kind::Dns]] {
+        for (known_s, phase) in [3, 10, 60]
+            .into_iter()
+            .flat_map(|s| (0..12).map(move |phase| (s, phase)))
+        {
+            let passes = |target: usize| !filtered.contains(&KINDS[target].kind);
+            let mut line = of_kinds();
+            line.run(S(known_s) + STEP * 9 * phase, passes, |_| requests());
+            let cut = line.now;
+            line.run(S(3), |_| false, |_| unanswered());
+            let after = line.falls(cut).first().map(|fall| fall.since(cut));
+            assert!(
+                after.is_some_and(|after| after < S(1)),
+                "{filtered:?}, {known_s} s, {phase}: {after:?}"
+            );
+            line.run(S(10), passes, |_| nothing());
+            assert!(!line.is_down());
+            let idle = line.now;
+            line.run(S(20), passes, |_| nothing());
+            let cut = line.now;
+            line.run(S(4), |_| false, |_| nothing());
+            let after = line.falls(idle).first().map(|fall| fall.since(cut));
+            assert!(
+                after.is_some_and(|after| after < S(3)),
+                "{filtered:?}: {after:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_link_that_returns_while_a_way_of_asking_is_filtered_is_soon_in_use() {
+    let mut line = of_kinds();
+    line.run(S(60), |_| true, |_| nothing());
+    line.run(S(10), |_| false, |_| nothing());
+    assert!(line.is_down());
+    let mended = line.now;
+    let passes = |target: usize| KINDS[target].kind != Kind::Dns;
+    line.run(S(10), passes, |_| nothing());
+    let after = line.returns(mended)[0].since(mended);
+    assert!(after < S(4), "{after:?}");
+}
+
+/// Two pages beside what a link is asked by default.
+const PAGES: [TargetSpec; 9] = {
+    let [a, b, c, d, e, f, g] = KINDS;
+    [a, b, c, d, e, f, g, far(Kind::Http), far(Kind::Http)]
+};
+
+#[test]
+fn a_portal_is_noticed_takes_the_link_out_of_use_and_gives_it_back() {
+    let mut line = Line::of(&PAGES, Config::default());
+    line.run(S(120), |_| true, |_| requests());
+    assert!(line.is_up() && line.machine.portal().is_none());
+    let pages = line.machine.targets()[7].sent + line.machine.targets()[8].sent;
+    assert!((4..=6).contains(&pages), "{pages} pages in two minutes");
+    let begun = line.now;
+    line.wrong = |target| target >= 7;
+    line.run(S(60), |target| target < 7, |_| requests());
+    let fell = line.falls(begun)[0].since(begun);
+    assert!(fell <= S(32), "asked every 30 s: {fell:?}");
+    assert_eq!(line.machine.state(), State::Down(DownCause::Portal));
+    let probes = line.probes;
+    line.run(S(60), |target| target < 7, |_| nothing());
+    assert_eq!(line.machine.state(), State::Down(DownCause::Portal));
+    assert!(line.probes - probes < 100, "{}", line.probes - probes);
+    let paid = line.now;
+    line.wrong = |_| false;
+    line.run(S(20), |_| true, |_| nothing());
+    let back = line.returns(paid)[0].since(paid);
+    assert!(back < S(7), "{back:?}");
+}
+
+#[test]
+fn a_link_that_begins_behind_a_portal_is_out_of_use_at_once() {
+    let mut line = Line::of(&PAGES, Config::default());
+    line.wrong = |target| target >= 7;
+    line.run(S(2), |target| target < 7, |_| nothing());
+    assert_eq!(line.machine.state(), State::Down(DownCause::Portal));
+}
+
+#[test]
+fn a_page_that_changed_alone_is_no_portal_and_one_that_is_lost_takes_nothing_down() {
+    let mut line = Line::of(&PAGES, Config::default());
+    line.run(S(60), |_| true, |_| nothing());
+    line.wrong = |target| target == 7;
+    line.run(S(300), |target| target != 7, |_| nothing());
+    assert_eq!(line.falls(Time::ZERO), []);
+    line.wrong = |_| false;
+    line.run(S(300), |target| target < 7, |_| nothing());
+    assert_eq!(line.falls(Time::ZERO), []);
+}
+
+#[test]
+fn a_page_alone_is_asked_as_any_target_is() {
+    let mut line = Line::of(&[far(Kind::Http)], Config::default());
+    line.run(S(10), |_| true, |_| nothing());
+    assert!(!line.is_down());
+    let cut = line.now;
+    line.run(S(4), |_| false, |_| nothing());
+    assert!(line.falls(cut)[0].since(cut) < S(3));
+    line.run(S(10), |_| true, |_| nothing());
+    assert!(!line.is_down());
+    line.wrong = |_| true;
+    line.run(S(10), |_| true, |_| nothing());
+    assert_eq!(line.machine.state(), State::Down(DownCause::Portal));
+}
+
+#[test]
+fn a_busy_link_that_is_measured_shows_its_loss_and_is_not_taken_down_by_it() {
+    let mut line = of_kinds();
+    line.run(S(60), |_| true, |_| requests());
+    let clean = line.machine.quality(line.now);
+    assert!(clean.judged > 30 && clean.lost == 0, "{clean:?}");
+    let asked = std::cell::Cell::new(0);
+    let lossy = |_| {
+        asked.set(asked.get() + 1);
+        asked.get() % 8 != 0
+    };
+    line.run(S(60), lossy, |_| requests());
+    let quality = line.machine.quality(line.now);
+    assert!(quality.is_lossy(), "{quality:?}");
+    assert_eq!(line.falls(Time::ZERO), []);
+    assert!(line.is_up() && line.machine.filtered().is_empty());
+    let before = line.probes;
+    line.run(S(60), |_| true, |_| nothing());
+    assert!(line.probes - before <= 60, "{}", line.probes - before);
 }

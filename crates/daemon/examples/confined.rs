@@ -30,6 +30,7 @@ const ELSEWHERE: &[&str] = &[
     "Type",
     "ExecStart",
     "ExecReload",
+    "ExecStop",
     "RuntimeDirectory",
     "RuntimeDirectoryMode",
     "RuntimeDirectoryPreserve",

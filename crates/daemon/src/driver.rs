@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_core::{
     Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event, Family,
     LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest,
-    Question, Reach, Time,
+    Question, TargetSpec, Time, is_dark,
 };
 
 use crate::classes::ClassSlots;
@@ -166,8 +166,8 @@ impl Driver {
         balancer.handle_link_state(now, link, family, state);
     }
 
-    pub fn set_targets(&mut self, link: LinkId, family: Family, reaches: &[Reach]) {
-        self.core.balancer_mut().set_targets(link, family, reaches);
+    pub fn set_targets(&mut self, link: LinkId, family: Family, specs: &[TargetSpec]) {
+        self.core.balancer_mut().set_targets(link, family, specs);
     }
 
     pub fn handle_answer(&mut self, now: Time, order: ProbeOrder, round_trip: Duration) {
@@ -179,6 +179,23 @@ impl Driver {
             let balancer = self.core.balancer_mut();
             balancer.handle_answer(now, &request, round_trip);
         }
+    }
+
+    /// What somebody else than who was asked answered.
+    pub fn handle_wrong_answer(&mut self, now: Time, order: ProbeOrder) {
+        let ProbeOrder {
+            request,
+            generation,
+        } = order;
+        if generation >= self.changed[request.link.index()] {
+            let balancer = self.core.balancer_mut();
+            balancer.handle_wrong_answer(now, &request);
+        }
+    }
+
+    /// No link works.
+    pub fn is_dark(&self, now: Time) -> bool {
+        is_dark(&self.core.balancer().status(now))
     }
 
     pub fn set_admin(&mut self, now: Time, link: LinkId, admin: Admin) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
 use anabranch_core::{
     Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, ProbeRequest, Question,
-    Time, Whom,
+    Reach, TargetSpec, Time, Whom,
 };
 use anabranch_policy::PerFamily;
 use anabranch_policy::abi::link_place;
@@ -33,12 +33,12 @@ use crate::meter::Meter;
 use crate::neighbours::Survey;
 use crate::observe::{Attachment, Desired, Grace, LinkView, Prefix, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
-use crate::probe::{Target, Via};
+use crate::probe::{Answer, Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
 use anabranch_api::{
-    Explained, Finding, LinkAction, PassedRule, PrefixesStatus, Request, Response, Status,
+    Explained, Finding, LinkAction, PassedRule, PrefixesStatus, Request, Response, Severity, Status,
 };
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 
@@ -77,7 +77,7 @@ pub trait Surroundings {
         &self,
         target: Target,
         via: Via,
-    ) -> impl Future<Output = Option<Duration>> + Send + 'static;
+    ) -> impl Future<Output = Option<Answer>> + Send + 'static;
     /// Asks a destination by a segment that a RST with this number answers.
     fn ask(&self, to: SocketAddr, from_port: u16, number: u32, via: &Via);
     /// Remembers the numbers of the links beyond this process. What is remembered already costs nothing.
@@ -149,7 +149,9 @@ pub struct GatewayRole<P, S> {
     endings: JoinSet<(Left, Result<Ended, plane::Error>)>,
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
-    probes: JoinSet<(ProbeOrder, Option<Duration>)>,
+    probes: JoinSet<(ProbeOrder, Option<Answer>)>,
+    /// What somebody else than who was asked answered last.
+    pub(crate) wrong_answers: BTreeMap<(LinkId, Family), String>,
     /// What stands beside the gateway.
     pub(crate) survey: Survey,
     /// One at most.
@@ -232,6 +234,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             survey: Survey::default(),
             surveys: JoinSet::new(),
             asking: Vec::new(),
+            wrong_answers: BTreeMap::new(),
             asks_from: any_of(surroundings.ephemeral_ports()?),
             config,
             slots,
@@ -332,9 +335,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let Some(target) = self.target_of(asked) else {
             return;
         };
+        let view = self.told.links.get(&asked.link);
+        let resolvers = view.map(|view| view.paths[asked.family].resolvers.clone());
         let via = Via {
             device: link.device.clone(),
             source: path.external,
+            resolvers: resolvers.unwrap_or_default(),
         };
         let answer = self.surroundings.probe(target, via);
         self.probes.spawn(async move { (order, answer.await) });
@@ -349,6 +355,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let via = Via {
             device: link.device.clone(),
             source: path.external,
+            resolvers: Vec::new(),
         };
         let number = rand::random();
         self.plane.ask(question, self.asks_from, number)?;
@@ -359,19 +366,25 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
 
     fn target_of(&self, asked: &ProbeRequest) -> Option<Target> {
         match asked.whom {
-            Whom::Node => self.config.node,
+            Whom::Node => self.config.node.clone(),
             Whom::Target(index) => {
                 let view = self.told.links.get(&asked.link)?;
                 let (target, _) = view.paths[asked.family].targets.get(index)?;
-                Some(*target)
+                Some(target.clone())
             }
         }
     }
 
-    fn probed(&mut self, (order, round_trip): (ProbeOrder, Option<Duration>)) {
+    fn probed(&mut self, (order, answer): (ProbeOrder, Option<Answer>)) {
         let now = self.shell.now();
-        if let Some(round_trip) = round_trip {
-            self.driver.handle_answer(now, order, round_trip);
+        match answer {
+            None => {}
+            Some(Answer::Expected(round_trip)) => self.driver.handle_answer(now, order, round_trip),
+            Some(Answer::Wrong(words)) => {
+                let path = (order.request.link, order.request.family);
+                self.wrong_answers.insert(path, words);
+                self.driver.handle_wrong_answer(now, order);
+            }
         }
     }
 
@@ -411,8 +424,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.grace.hold(now, patience, &snapshot, &mut wanted);
         for (id, view) in &wanted.links {
             for (family, path) in view.paths.iter() {
-                let reaches: Vec<_> = path.targets.iter().map(|(_, reach)| *reach).collect();
-                self.driver.set_targets(*id, family, &reaches);
+                let spec = |(target, reach): &(Target, Reach)| TargetSpec {
+                    reach: *reach,
+                    kind: target.kind(),
+                };
+                let specs: Vec<_> = path.targets.iter().map(spec).collect();
+                self.driver.set_targets(*id, family, &specs);
             }
         }
         self.seen = wanted.of_host();
@@ -1050,6 +1067,22 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
 
     fn shell(&self) -> &Shell {
         &self.shell
+    }
+
+    fn work(&self) -> String {
+        view::work(self)
+    }
+
+    fn alarms(&self) -> Vec<String> {
+        let problems = view::problems(self).into_iter();
+        let problems = problems.filter(|problem| problem.fails);
+        let findings = self.survey.found().iter();
+        let findings = findings.filter(|finding| finding.severity != Severity::Note);
+        problems
+            .map(|problem| problem.to_string())
+            .chain(self.troubles())
+            .chain(findings.map(ToString::to_string))
+            .collect()
     }
 
     fn troubles(&self) -> Vec<String> {

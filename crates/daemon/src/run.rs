@@ -4,7 +4,6 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anabranch_core::rules::Moment;
 use anabranch_core::rules::file::Remark;
@@ -22,7 +21,7 @@ use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::plane;
 use crate::preflight::{check_devices, check_host};
 use crate::privileges;
-use crate::probe::{self, Target, Via};
+use crate::probe::{self, Answer, Target, Via};
 use crate::shell;
 use crate::slots::{Orders, Slots};
 use crate::trunk;
@@ -190,7 +189,7 @@ impl Surroundings for RealHost<'_> {
         &self,
         target: Target,
         via: Via,
-    ) -> impl Future<Output = Option<Duration>> + Send + 'static {
+    ) -> impl Future<Output = Option<Answer>> + Send + 'static {
         probe::probe(target, via)
     }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, Family, LinkCounters,
-    LinkId, LinkStatus as Balanced, PathStatus as Fares, Reach, State, Time,
+    Admin, Alarm, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, Family, Kind,
+    LinkCounters, LinkId, LinkStatus as Balanced, PathStatus as Fares, ProbeQuality, Reach, State,
+    Time, is_dark,
 };
 
 use crate::config::{Link, Rate};
@@ -15,7 +16,8 @@ use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
     ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus,
-    PrefixesStatus, ProbeStatus, Rates, Status, TargetStatus, Traffic,
+    PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows, RecentProbes, Status, TargetStatus,
+    Traffic,
 };
 
 /// `counters` are the classes', in the order of their ids.
@@ -33,6 +35,7 @@ pub fn status<P: Plane, S: Surroundings>(
         adopted: gateway.shell.adopted,
         troubles: gateway.troubles(),
         findings: gateway.survey.found().to_vec(),
+        problems: problems(gateway),
         links: config
             .links
             .iter()
@@ -70,6 +73,7 @@ fn link_status<P: Plane, S: Surroundings>(
         why: first.why,
         usable: first.usable,
         metered: link.metered,
+        alert: link.alert,
         nat: link.nat,
         address: first.address,
         gateway: first.gateway,
@@ -88,6 +92,10 @@ fn link_status<P: Plane, S: Surroundings>(
             rx_bytes: traffic.rx_bytes,
             tx_bps: rate.tx_bps,
             rx_bps: rate.rx_bps,
+        },
+        recent_flows: RecentFlows {
+            opened: balanced.recent.opened,
+            syn_retries: balanced.recent.syn_retries,
         },
         probe: first.probe,
         node: balanced.node.map(|node| NodeStatus {
@@ -110,20 +118,25 @@ fn path_status<P: Plane, S: Surroundings>(
     let view = view.map(|view| &view.paths[family]);
     let path = gateway.path_of(balanced.link, family);
     let prefix = path.and_then(|path| path.prefix);
+    let wrong_answer = gateway.wrong_answers.get(&(balanced.link, family));
     PathStatus {
         family: family.to_string(),
         state: state(admin, fares),
         since_s: now.since(fares.since).as_secs_f64(),
-        why: why(now, admin, fares, view),
+        why: why(now, admin, fares, view, wrong_answer),
         usable: fares.usable,
         address: path.map(|path| path.external),
         gateway: path.and_then(|path| path.gateway),
         prefix: prefix.map(|(network, length)| format!("{network}/{length}")),
+        heard_s_ago: now.since(fares.heard).as_secs_f64(),
+        falls_last_hour: fares.falls_within_an_hour,
         probe: ProbeStatus {
             sent: fares.probes_sent,
             judged: fares.probes_judged,
             lost: fares.probes_lost,
             round_trip_ms: fares.round_trip.map(in_ms),
+            recent: recent_probes(now, &fares.recent),
+            filtered: fares.filtered.iter().map(Kind::to_string).collect(),
             targets: targets(now, fares, view),
         },
     }
@@ -232,8 +245,107 @@ fn targets(now: Time, fares: &Fares, view: Option<&PathView>) -> Vec<TargetStatu
             lost_in_a_row: record.lost_in_a_row,
             answered_s_ago: record.last_answer.map(|at| now.since(at).as_secs_f64()),
             round_trip_ms: record.round_trip.map(in_ms),
+            wrong: record.wrong_since.is_some(),
         })
         .collect()
+}
+
+fn recent_probes(now: Time, recent: &ProbeQuality) -> RecentProbes {
+    let answered = recent.last_answer;
+    RecentProbes {
+        judged: recent.judged,
+        lost: recent.lost,
+        round_trip_ms: recent.round_trip.map(in_ms),
+        jitter_ms: recent.jitter.map(in_ms),
+        answered_s_ago: answered.map(|at| now.since(at).as_secs_f64()),
+    }
+}
+
+/// What is wrong with links, for whoever watches the gateway: that nothing works before what does not.
+pub fn problems<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> Vec<Problem> {
+    let now = gateway.shell.now();
+    let offline = gateway.driver.is_dark(now).then(|| Problem {
+        link: None,
+        family: None,
+        kind: "offline".to_owned(),
+        words: "no link works: nothing is forwarded to the internet".to_owned(),
+        fails: true,
+    });
+    let links = gateway.config.links.iter();
+    let of_links = links.flat_map(|link| link_problems(gateway, link));
+    let mut problems: Vec<Problem> = offline.into_iter().chain(of_links).collect();
+    problems.sort_by_key(|problem| !problem.fails);
+    problems
+}
+
+fn link_problems<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+    link: &Link,
+) -> Vec<Problem> {
+    let now = gateway.shell.now();
+    let id = gateway.slots.id(&link.name);
+    let Some(balanced) = id.and_then(|id| gateway.driver.status(now, id)) else {
+        return Vec::new();
+    };
+    let problem = |family: Option<Family>, kind: &str, words: String, fails: bool| Problem {
+        link: Some(link.name.clone()),
+        family: family.map(|family| family.to_string()),
+        kind: kind.to_owned(),
+        words,
+        fails,
+    };
+    let order = match balanced.admin {
+        Admin::Up => None,
+        Admin::Drain => Some("drained by order: it takes no new flows"),
+        Admin::Down => Some("out of use by order"),
+    };
+    let order = order.map(|words| problem(None, "ordered", words.to_owned(), false));
+    let view = gateway.told.links.get(&balanced.link);
+    let families = Family::ALL.into_iter();
+    let families: Vec<Family> = families
+        .filter(|family| gateway.is_of(balanced.link, *family, view))
+        .collect();
+    let alarms = families.iter().flat_map(|family| {
+        let fares = &balanced.paths[*family];
+        let named = (families.len() > 1).then_some(*family);
+        let alarms = Alarm::of(balanced.admin, fares).into_iter();
+        alarms.map(move |alarm| (*family, named, fares, alarm))
+    });
+    let alarms = alarms.map(|(family, named, fares, alarm)| {
+        let words = match alarm {
+            Alarm::Lossy { .. } | Alarm::Flapping(_) => alarm.to_string(),
+            Alarm::Absent(_) | Alarm::Unconfigured(_) | Alarm::Down(_) => {
+                let wrong = gateway.wrong_answers.get(&(balanced.link, family));
+                let view = view.map(|view| &view.paths[family]);
+                let why = why(now, Admin::Up, fares, view, wrong);
+                format!("down for {}: {why}", roughly(now.since(fares.since)))
+            }
+        };
+        problem(named, alarm.word(), words, link.alert)
+    });
+    order.into_iter().chain(alarms).collect()
+}
+
+/// Changes seldom enough to be told to the service manager whenever it does.
+fn roughly(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{} s", seconds / 10 * 10),
+        seconds @ 60..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Over how many links it forwards.
+pub fn work<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> String {
+    let links = &gateway.config.links;
+    let works = |link: &&Link| {
+        let id = gateway.slots.id(&link.name);
+        let status = id.and_then(|id| gateway.driver.status(gateway.shell.now(), id));
+        status.is_some_and(|status| status.admin == Admin::Up && !is_dark([&status]))
+    };
+    let working = links.iter().filter(works).count();
+    format!("forwarding over {working} of {} links", links.len())
 }
 
 fn flows<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> FlowsStatus {
@@ -266,7 +378,13 @@ fn state(admin: Admin, fares: &Fares) -> LinkState {
     }
 }
 
-fn why(now: Time, admin: Admin, fares: &Fares, view: Option<&PathView>) -> String {
+fn why(
+    now: Time,
+    admin: Admin,
+    fares: &Fares,
+    view: Option<&PathView>,
+    wrong_answer: Option<&String>,
+) -> String {
     let missing = view.and_then(|view| view.path.as_ref().err());
     let lacks = view.and_then(|view| view.lacks);
     match (admin, fares.state, missing) {
@@ -281,11 +399,25 @@ fn why(now: Time, admin: Admin, fares: &Fares, view: Option<&PathView>) -> Strin
         (_, State::Up, _) if fares.near_only => {
             "its gateway answers, and no target beyond it".to_owned()
         }
+        (_, State::Up, _) if !fares.filtered.is_empty() => filtered(&fares.filtered),
         (_, State::Up, _) => "answers".to_owned(),
         (_, State::PossiblyDown(suspicion), _) => suspicion.to_string(),
         (_, State::Down(DownCause::HeldDown), _) => held_down(now, fares),
+        (_, State::Down(DownCause::Portal), _) => match wrong_answer {
+            Some(answer) => format!("captive portal: {answer}"),
+            None => DownCause::Portal.to_string(),
+        },
         (_, State::Down(cause), _) => cause.to_string(),
     }
+}
+
+/// Other ways of asking are answered.
+fn filtered(kinds: &[Kind]) -> String {
+    let kinds: Vec<String> = kinds.iter().map(Kind::to_string).collect();
+    format!(
+        "answers; {} is not answered over this link: filtered",
+        kinds.join(" and ")
+    )
 }
 
 fn held_down(now: Time, fares: &Fares) -> String {

@@ -2,8 +2,8 @@
 
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, Finding, LinkState, LinkStatus, PathStatus, Rates, Request, Response,
-    Status, TargetStatus, TrunkStatus,
+    ClassLink, ClassStatus, Finding, LinkState, LinkStatus, PathStatus, Problem, Rates,
+    RecentProbes, Request, Response, Severity, Status, TargetStatus, TrunkStatus,
 };
 use anyhow::bail;
 use serde::Serialize;
@@ -12,24 +12,92 @@ use crate::control::{Daemon, unexpected};
 use crate::output::{print, print_json};
 use crate::table::{self, Columns, optional};
 
-/// `judges`: troubles are a failure of the command.
-pub fn run(instance: &str, json: bool, judges: bool) -> anyhow::Result<()> {
-    let troubles = match Daemon::of(instance)?.ask(&Request::Status)? {
+/// What is wrong is not asked for: the whole status is.
+pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
+    match Daemon::of(instance)?.ask(&Request::Status)? {
+        Response::Status(status) => show(&*status, json, gateway),
+        Response::Trunk(status) => show(&*status, json, trunk),
+        other => unexpected(&other),
+    }
+}
+
+/// A line for each thing that is wrong, and a failure if there is any. `quiet`: nothing else.
+pub fn check(instance: &str, json: bool, quiet: bool) -> anyhow::Result<()> {
+    let (work, checks) = match Daemon::of(instance)?.ask(&Request::Status)? {
         Response::Status(status) => {
-            show(&*status, json, gateway)?;
-            status.troubles.len() + table::troubles(&status.findings)
+            let working = status.links.iter().filter(|link| works(link)).count();
+            let work = format!("{working} of {} links work", status.links.len());
+            (
+                work,
+                checks(&status.problems, &status.troubles, &status.findings),
+            )
         }
         Response::Trunk(status) => {
-            show(&*status, json, trunk)?;
-            status.troubles.len()
+            let usable = status.sublinks.iter().filter(|sublink| sublink.usable);
+            let work = format!("{} of {} sublinks", usable.count(), status.sublinks.len());
+            (work, checks(&[], &status.troubles, &[]))
         }
         other => return unexpected(&other),
     };
-    match troubles {
-        0 => Ok(()),
-        _ if !judges => Ok(()),
-        count => bail!("troubles: {count}, as shown"),
+    let failing = checks.iter().filter(|check| check.fails).count();
+    if json {
+        print_json(&checks)?;
+    } else {
+        let told = checks.iter().filter(|check| check.fails || !quiet);
+        print(told.map(|check| format!("{check}\n")).collect::<String>())?;
     }
+    match failing {
+        0 if quiet || json => Ok(()),
+        0 => print(format!("ok: {work}\n")),
+        1 => bail!("one problem: {work}"),
+        count => bail!("{count} problems: {work}"),
+    }
+}
+
+/// One thing that is, or may be, wrong.
+#[derive(Serialize)]
+struct Check {
+    fails: bool,
+    kind: String,
+    /// What it is about; none: all.
+    link: Option<String>,
+    words: String,
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let note = if self.fails { "" } else { "note: " };
+        write!(f, "{note}{}", self.words)
+    }
+}
+
+fn checks(problems: &[Problem], troubles: &[String], findings: &[Finding]) -> Vec<Check> {
+    let problems = problems.iter().map(|problem| Check {
+        fails: problem.fails,
+        kind: problem.kind.clone(),
+        link: problem.link.clone(),
+        words: problem.to_string(),
+    });
+    let troubles = troubles.iter().map(|trouble| Check {
+        fails: true,
+        kind: "trouble".to_owned(),
+        link: None,
+        words: trouble.clone(),
+    });
+    let findings = findings.iter().map(|finding| Check {
+        fails: finding.severity != Severity::Note,
+        kind: finding.name.clone(),
+        link: None,
+        words: finding.to_string(),
+    });
+    let mut all: Vec<Check> = problems.chain(troubles).chain(findings).collect();
+    all.sort_by_key(|check| !check.fails);
+    all
+}
+
+fn works(link: &LinkStatus) -> bool {
+    let is_up = |path: &PathStatus| matches!(path.state, LinkState::Up | LinkState::PossiblyDown);
+    link.paths.iter().any(is_up)
 }
 
 fn show<S: Serialize>(status: &S, json: bool, table: fn(&S) -> String) -> anyhow::Result<()> {
@@ -42,11 +110,12 @@ fn show<S: Serialize>(status: &S, json: bool, table: fn(&S) -> String) -> anyhow
 
 fn gateway(status: &Status) -> String {
     format!(
-        "{}\n{}{}\n{}\n{}{}\n{}",
+        "{}\n{}{}\n{}\n{}\n{}{}\n{}",
         head(status),
         troubles(&status.troubles),
         findings(&status.findings),
         links(&status.links),
+        addresses(&status.links),
         classes(&status.classes),
         targets(&status.links),
         reasons(&status.reasons)
@@ -128,10 +197,18 @@ fn targets(links: &[LinkStatus]) -> Columns {
                     .map(|ago_s| format!("{} ago", table::time(ago_s))),
             ),
             optional(target.round_trip_ms.map(|ms| table::time(ms / 1e3))),
-            if target.near { "near" } else { "" }.to_owned(),
+            remark(target).to_owned(),
         ]);
     }
     columns
+}
+
+fn remark(target: &TargetStatus) -> &'static str {
+    match (target.near, target.wrong) {
+        (_, true) => "another answer than it should be",
+        (true, false) => "near",
+        (false, false) => "",
+    }
 }
 
 /// Of all families.
@@ -226,14 +303,41 @@ fn head(status: &Status) -> String {
     )
 }
 
+/// How the links fare.
 fn links(links: &[LinkStatus]) -> Columns {
+    let mut columns = Columns::new(&[
+        "link", "state", ">for", ">down", ">up", ">flows", ">RTT", ">jitter", ">loss", "why",
+    ]);
+    for link in links {
+        for (place, path) in link.paths.iter().enumerate() {
+            let mut cells = vec![link.name.clone(), state(path), table::time(path.since_s)];
+            cells.extend(load(link).map(|cell| if place == 0 { cell } else { String::new() }));
+            let recent = &path.probe.recent;
+            let time = |ms: Option<f64>| optional(ms.map(|ms| table::time(ms / 1e3)));
+            cells.extend([
+                time(path.probe.round_trip_ms),
+                time(recent.jitter_ms),
+                optional(loss(recent)),
+                why(path, link.paths.len() > 1),
+            ]);
+            columns.cells(cells);
+        }
+    }
+    columns
+}
+
+/// Of the probes of the last minute.
+fn loss(recent: &RecentProbes) -> Option<String> {
+    let percent = 100.0 * recent.lost as f64 / recent.judged as f64;
+    (recent.judged > 0).then(|| format!("{percent:.0} %"))
+}
+
+/// Where the links lead, their part in the choice, and what flows tell of them.
+fn addresses(links: &[LinkStatus]) -> Columns {
     let has_routed = links.iter().any(|link| !link.nat);
-    let mut titles = vec![
-        "link", "device", "address", "gateway", "state", ">for", ">down", ">up", ">flows",
-        ">weight", ">RTT",
-    ];
+    let mut titles = vec!["link", "device", "address", "gateway"];
     titles.extend(has_routed.then_some("NAT"));
-    titles.push("why");
+    titles.extend([">weight", ">heard", ">opened", ">SYNs repeated"]);
     let mut columns = Columns::new(&titles);
     for link in links {
         for (place, path) in link.paths.iter().enumerate() {
@@ -242,15 +346,13 @@ fn links(links: &[LinkStatus]) -> Columns {
                 link.device.clone(),
                 optional(path.address),
                 optional(path.gateway),
-                state(path),
-                table::time(path.since_s),
             ];
-            cells.extend(load(link).map(|cell| if place == 0 { cell } else { String::new() }));
-            cells.push(optional(
-                path.probe.round_trip_ms.map(|ms| table::time(ms / 1e3)),
-            ));
             cells.extend(has_routed.then(|| table::nat(link.nat)));
-            cells.push(why(path, link.paths.len() > 1));
+            let of_link = |cell: String| if place == 0 { cell } else { String::new() };
+            cells.push(of_link(link.weight.to_string()));
+            cells.push(format!("{} ago", table::time(path.heard_s_ago)));
+            let recent = [link.recent_flows.opened, link.recent_flows.syn_retries];
+            cells.extend(recent.map(|count| of_link(format!("{count} in 60 s"))));
             columns.cells(cells);
         }
     }
@@ -258,13 +360,12 @@ fn links(links: &[LinkStatus]) -> Columns {
 }
 
 /// What is a link's in all of its families.
-fn load(link: &LinkStatus) -> [String; 4] {
+fn load(link: &LinkStatus) -> [String; 3] {
     let declared = |direction: fn(Rates) -> Option<u64>| link.rate.and_then(direction);
     [
         table::rate_of(link.traffic.rx_bps, declared(|rates| rates.down_bps)),
         table::rate_of(link.traffic.tx_bps, declared(|rates| rates.up_bps)),
         link.flows.live.to_string(),
-        link.weight.to_string(),
     ]
 }
 

@@ -10,6 +10,7 @@ use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
 use crate::measure::{FlowSizes, Mixture};
+use crate::quality::Flows;
 use crate::rounds::{PACE, Rounds};
 use crate::time::Time;
 
@@ -20,6 +21,7 @@ pub(super) struct Link {
     pub(super) paths: PerFamily<Path>,
     pub(super) load: LinkLoad,
     pub(super) counters: LinkCounters,
+    pub(super) recent: Flows,
     /// To the fixed node, while [`Links::node`] is there to be asked.
     pub(super) rounds: Rounds,
     /// The first counters say what was before, and are no traffic.
@@ -49,6 +51,7 @@ impl Link {
             paths: PerFamily::from_fn(|_| Path::new(now, config, &spec)),
             load: LinkLoad::new(now, &spec, config.queue_max),
             counters: LinkCounters::default(),
+            recent: Flows::default(),
             rounds: Rounds::new(PACE * config.times_rarer(spec.metered)),
             is_counted: false,
             spec,
@@ -63,6 +66,7 @@ impl Link {
             self.load = before.load;
         }
         self.admin = before.admin;
+        self.recent = before.recent;
         self.rounds.succeed(before.rounds);
         self.paths = before.paths;
         for path in self.paths.values_mut() {
@@ -94,6 +98,11 @@ impl Link {
             ..counters
         };
         let all = carried.carried();
+        if was_counted {
+            let opened = counters.flows.opened.checked_sub(before.flows.opened);
+            self.recent
+                .add(now, opened.unwrap_or_default(), all.syn_retries);
+        }
         self.load.carry(now, &all);
         for (family, path) in self.paths.iter_mut() {
             let carried = &carried.traffic[family];

@@ -61,11 +61,17 @@ pub(super) struct LinkTable {
     #[serde(default)]
     pub prefixes: Vec<String>,
     pub probe: Option<OneOrMore>,
+    #[serde(default = "with_alert")]
+    pub alert: bool,
     /// Former spelling of `default.on_return`.
     pub on_return: Option<OnReturn>,
 }
 
 fn with_nat() -> bool {
+    true
+}
+
+fn with_alert() -> bool {
     true
 }
 
@@ -101,6 +107,8 @@ pub(super) struct AvailabilityTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct ProbeTable {
     pub targets: Option<OneOrMore>,
+    #[serde(default)]
+    pub captive: bool,
     pub node: Option<Target>,
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anabranch_config::{LineRate, Source, Span, dotted, is_name, read_text};
 use anabranch_core::rules::file::{self as classes, DefaultTable, Remark, RuleTable, Site};
 use anabranch_core::rules::{Class, Rule, review_packets};
-use anabranch_core::{Algorithm, ConfigError, Family, LinkSpec, Sessions, Typed};
+use anabranch_core::{Algorithm, ConfigError, Family, Kind, LinkSpec, Sessions, Typed};
 use anabranch_policy::PerFamily;
 use anabranch_policy::abi::RESERVED_MAX;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ pub use anabranch_core::OnReturn;
 use crate::error::BadInput;
 use crate::neighbours::NAMES;
 use crate::observe::Prefix;
-use crate::probe::{DEFAULT_TARGETS, Target};
+use crate::probe::{DEFAULT_TARGETS, Target, portal_pages};
 use crate::trunk;
 use file::{
     AvailabilityTable, File, HostAddress, HostAddress6, LimitsTable, LinkTable, NatTable,
@@ -148,6 +148,10 @@ pub struct Link {
     /// What is asked whether the link works, if it is written; of a family that has none, the resolvers that all links have,
     /// the gateway, and those of the lease.
     pub probe: Vec<Target>,
+    /// Besides, pages by which captive portals are found.
+    pub captive: bool,
+    /// Whoever watches the gateway is told if it does not work.
+    pub alert: bool,
     /// What its flows do when a better link returns.
     pub on_return: OnReturn,
 }
@@ -254,10 +258,11 @@ impl Config {
         let former = take_former(&source, &mut file)?;
         let probe = targets(&source, &["probe", "targets"], file.probe.targets)?;
         let on_return = file.default.on_return;
-        let links = links(&source, file.link, probe.as_deref(), on_return)?;
+        let asked = (probe.as_deref(), file.probe.captive);
+        let links = links(&source, file.link, asked, on_return)?;
         devices(&source, &file.lan, &links)?;
-        let node = file.probe.node;
-        let policy = policy(&source, file.policy, &links, node)?;
+        let node = node(&source, file.probe.node)?;
+        let policy = policy(&source, file.policy, &links, node.as_ref())?;
         let specs: Vec<LinkSpec> = links.iter().map(Link::spec).collect();
         let site = Site {
             links: &specs,
@@ -281,7 +286,9 @@ impl Config {
             rules: classes.rules,
             remarks: [former, classes.remarks].concat(),
             availability: anabranch_core::Config {
-                node: node.map(|node| node.address().into()),
+                node: node.as_ref().and_then(Target::address).map(Family::from),
+                // Users' traffic says little of how well it is carried.
+                measures: true,
                 ..availability(&source, &file.availability)?
             },
             node,
@@ -337,18 +344,18 @@ impl Link {
 
     /// Those of one family that are written.
     pub fn written_targets(&self, family: Family) -> impl Iterator<Item = Target> {
-        let written = self.probe.iter().copied();
-        written.filter(move |target| Family::from(target.address()) == family)
+        let written = self.probe.iter();
+        written.filter(move |target| target.is_of(family)).cloned()
     }
 
     /// Whom the link asks of one family, before anything is found out. Never empty.
     pub fn targets(&self, family: Family) -> Vec<Target> {
-        let written: Vec<Target> = self.written_targets(family).collect();
-        if written.is_empty() {
-            DEFAULT_TARGETS[family.index()].to_vec()
-        } else {
-            written
+        let mut all: Vec<Target> = self.written_targets(family).collect();
+        if all.is_empty() {
+            all = DEFAULT_TARGETS[family.index()].to_vec();
         }
+        all.extend(portal_pages().filter(|_| self.captive));
+        all
     }
 
     /// Whether the configuration says anything of how the link has a family.
@@ -366,7 +373,9 @@ impl Link {
         const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
         let factor = availability.times_rarer(self.metered);
         let probes = MONTH.as_millis() / (availability.idle_probe * factor).as_millis().max(1);
-        let targets = self.targets(family);
+        let mut targets = self.targets(family);
+        // Asked beside the others, and much more rarely.
+        targets.retain(|target| target.kind() != Kind::Http);
         let bytes: u64 = targets.iter().map(Target::bytes).sum();
         probes as u64 * bytes / targets.len().max(1) as u64
     }
@@ -472,7 +481,7 @@ fn former<T>(
 fn links(
     source: &Source<'_>,
     tables: BTreeMap<String, LinkTable>,
-    probe: Option<&[Target]>,
+    (probe, captive): (Option<&[Target]>, bool),
     on_return: Option<OnReturn>,
 ) -> Result<Vec<Link>, BadInput> {
     if tables.is_empty() {
@@ -501,7 +510,7 @@ fn links(
     }
     tables
         .into_iter()
-        .map(|(name, table)| link(source, name, table, probe, on_return))
+        .map(|(name, table)| link(source, name, table, (probe, captive), on_return))
         .collect()
 }
 
@@ -509,7 +518,7 @@ fn link(
     source: &Source<'_>,
     name: String,
     table: LinkTable,
-    probe: Option<&[Target]>,
+    (probe, captive): (Option<&[Target]>, bool),
     on_return: Option<OnReturn>,
 ) -> Result<Link, BadInput> {
     let bad = |key, problem: &str| Err(source.bad(&["link", &name, key], problem));
@@ -574,6 +583,8 @@ fn link(
         inbound: table.inbound,
         prefixes,
         probe: written.unwrap_or_default(),
+        captive,
+        alert: table.alert,
         on_return: table.on_return.or(on_return).unwrap_or(default_on_return),
         name,
     })
@@ -660,12 +671,23 @@ fn targets(
         .map(Some)
 }
 
+/// Round trips are measured to an address.
+fn node(source: &Source<'_>, written: Option<Target>) -> Result<Option<Target>, BadInput> {
+    match written {
+        Some(Target::Http(_)) => Err(source.bad(
+            &["probe", "node"],
+            "a page is no node; write \"icmp:ADDRESS\", \"dns:ADDRESS\" or \"tcp:ADDRESS:PORT\"",
+        )),
+        node => Ok(node),
+    }
+}
+
 /// The algorithm, if every link says what it needs to know.
 fn policy(
     source: &Source<'_>,
     written: Option<Typed<Algorithm>>,
     links: &[Link],
-    node: Option<Target>,
+    node: Option<&Target>,
 ) -> Result<Typed<Algorithm>, BadInput> {
     let default = if written.is_none() {
         "the default "
@@ -765,6 +787,7 @@ fn availability(
         down_consecutive: table.down_consecutive.unwrap_or(default.down_consecutive),
         up_loss: table.up_loss.unwrap_or(default.up_loss),
         up_consecutive: table.up_consecutive.unwrap_or(default.up_consecutive),
+        measures: default.measures,
         node: None,
     };
     match config.validate() {

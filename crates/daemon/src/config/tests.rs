@@ -89,7 +89,7 @@ fn what_probes_cost_a_month_is_known() {
         .iter()
         .map(|link| link.probe_bytes_a_month(Family::V4, &config.availability) / 1_000_000)
         .collect();
-    assert_eq!(mb, [339, 16]);
+    assert_eq!(mb, [323, 16]);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn what_asks_web_servers_comes_down_unless_the_file_says_otherwise() {
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_of_link(r#"device = "eth1", speed = "1mbit""#),
-        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, inbound, prefixes, probe, on_return"#
+        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, inbound, prefixes, probe, alert, on_return"#
     );
     assert_eq!(
         error_with("[nat]\nudb = \"3s\""),
@@ -327,11 +327,11 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
         ),
         (
             r#"device = "eth1", probe = "1.1.1.1""#,
-            r#"link.fiber.probe = "1.1.1.1": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT"; IPv6 with a port as [ADDRESS]:PORT"#.into(),
+            r#"link.fiber.probe = "1.1.1.1": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS", "tcp:ADDRESS:PORT" or "http:HOST/PATH = CODE"; IPv6 with a port as [ADDRESS]:PORT"#.into(),
         ),
         (
             r#"device = "eth1", probe = ["dns:example.org"]"#,
-            r#"link.fiber.probe[0] = "dns:example.org": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT"; IPv6 with a port as [ADDRESS]:PORT"#.into(),
+            r#"link.fiber.probe[0] = "dns:example.org": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS", "tcp:ADDRESS:PORT" or "http:HOST/PATH = CODE"; IPv6 with a port as [ADDRESS]:PORT"#.into(),
         ),
         (r#"device = "eth1", probe = []"#, "link.fiber.probe = []: 1 to 16 probe targets are allowed".into()),
         (
@@ -555,4 +555,26 @@ fn a_family_without_targets_of_its_own_asks_those_that_all_links_have() {
     let link = &config.links[0];
     assert_eq!(link.targets(Family::V4).len(), 1);
     assert_eq!(link.targets(Family::V6), DEFAULT_TARGETS[1]);
+}
+
+#[test]
+fn pages_are_asked_where_they_are_written_or_portals_are_to_be_found() {
+    let page = "http:check.example/204 = 204";
+    let config = parse(&format!(
+        "{MINIMAL}probe.targets = [\"icmp:192.0.2.1\", \"{page}\"]"
+    ));
+    let link = &config.unwrap().links[0];
+    assert_eq!(link.targets(Family::V4)[1].to_string(), page);
+    let of_v6: Vec<Target> = link.targets(Family::V6);
+    assert_eq!(of_v6.len(), 1, "a name has both families");
+    let captive = parse(&format!("{MINIMAL}probe.captive = true")).unwrap();
+    let targets = captive.links[0].targets(Family::V6);
+    assert_eq!(targets.len(), DEFAULT_TARGETS[1].len() + 2);
+    let bytes =
+        |config: &Config| config.links[0].probe_bytes_a_month(Family::V4, &config.availability);
+    assert_eq!(bytes(&captive), bytes(&parse(MINIMAL).unwrap()));
+    let wrong = error(&format!("{MINIMAL}probe.targets = \"http:check.example\""));
+    assert!(wrong.contains("not a page: write it as"), "{wrong}");
+    let node = error(&format!("{MINIMAL}probe.node = \"{page}\""));
+    assert!(node.contains("a page is no node"), "{node}");
 }

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::error::BadInput;
 use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
 use crate::plane::{Error as PlaneError, Role, Route, Settings};
-use crate::probe::DEFAULT_TARGETS;
+use crate::probe::{Answer, DEFAULT_TARGETS};
 use crate::shell::{Role as _, Signal, serve, take_turns};
 use anabranch_api::LinkState as Shown;
 use anabranch_api::Paths;
@@ -398,13 +398,13 @@ impl Surroundings for FakeHost {
         &self,
         target: Target,
         via: Via,
-    ) -> impl Future<Output = Option<Duration>> + Send + 'static {
+    ) -> impl Future<Output = Option<Answer>> + Send + 'static {
         let world = self.world.lock().unwrap();
         let dead = world.dead.contains(&via.device.as_str()) || world.filtered.contains(&target);
         async move {
             let round_trip = Duration::from_millis(10);
             tokio::time::sleep(round_trip).await;
-            (!dead).then_some(round_trip)
+            (!dead).then_some(Answer::Expected(round_trip))
         }
     }
 

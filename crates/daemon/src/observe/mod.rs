@@ -38,7 +38,7 @@ use crate::config::{Config, Inbound, Link};
 use crate::error::BadInput;
 use crate::host::ids;
 use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
-use crate::probe::Target;
+use crate::probe::{RESOLVERS, Target};
 use crate::slots::Slots;
 
 /// The routing table that the host's own routes stand in.
@@ -263,6 +263,8 @@ pub struct PathView {
     pub path: Result<LinkPath, Missing>,
     /// Whom to ask whether the link works, and how much of the way that proves. Never empty.
     pub targets: Vec<(Target, Reach)>,
+    /// Who resolves the names of pages.
+    pub resolvers: Vec<IpAddr>,
     /// Other addresses that the device has: flows that have one of them keep it.
     pub others: Vec<IpAddr>,
     /// What is missing, where the path is that of before.
@@ -425,6 +427,7 @@ fn link_view(config: &Config, link: &Link, host: &Snapshot) -> LinkView {
         PathView {
             targets: targets(link, device, path.as_ref().ok(), family),
             others: others(device, path.as_ref().ok(), family),
+            resolvers: resolvers(device, family),
             path,
             lacks: None,
         }
@@ -445,6 +448,14 @@ fn others(device: Option<&Device>, path: Option<&LinkPath>, family: Family) -> V
         .collect()
 }
 
+/// Those of the lease, whom a captive portal lets be asked, before public ones.
+fn resolvers(device: Option<&Device>, family: Family) -> Vec<IpAddr> {
+    let own = device.map_or(&[][..], |device| &device.resolvers);
+    let all = own.iter().copied().chain(RESOLVERS[family.index()]);
+    all.filter(|address| Family::from(*address) == family)
+        .collect()
+}
+
 /// Those of the configuration, and what the lease and the default route name unless the configuration says all. What is
 /// in the link's own network proves nothing of the internet.
 fn targets(
@@ -455,7 +466,9 @@ fn targets(
 ) -> Vec<(Target, Reach)> {
     let gateway = path.and_then(|path| path.gateway);
     let reach = |target: &Target| {
-        let address = target.address();
+        let Some(address) = target.address() else {
+            return Reach::Far;
+        };
         let is_own = |prefix: &Prefix| prefix.overlaps(Prefix::host(address));
         let is_near = gateway == Some(address)
             || device.is_some_and(|device| device.addresses.iter().any(is_own));
@@ -467,7 +480,7 @@ fn targets(
         .map(Target::Icmp)
         .into_iter()
         .chain(resolvers.map(Target::resolver))
-        .filter(|target| Family::from(target.address()) == family);
+        .filter(|target| target.is_of(family));
     let mut all = link.targets(family);
     if link.written_targets(family).next().is_none() {
         for target in found {
@@ -477,7 +490,10 @@ fn targets(
         }
     }
     all.into_iter()
-        .map(|target| (target, reach(&target)))
+        .map(|target| {
+            let reach = reach(&target);
+            (target, reach)
+        })
         .collect()
 }
 

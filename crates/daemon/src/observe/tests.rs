@@ -422,12 +422,15 @@ fn gateway_and_leased_resolvers_are_asked_beside_the_public_ones_unless_others_a
         named,
         [
             ("dns:1.1.1.1", Reach::Far),
-            ("dns:8.8.8.8", Reach::Far),
-            ("dns:9.9.9.9", Reach::Far),
+            ("tcp:8.8.8.8:443", Reach::Far),
+            ("icmp:9.9.9.9", Reach::Far),
             ("dns:208.67.222.222", Reach::Far),
+            ("tcp:1.1.1.1:443", Reach::Far),
+            ("icmp:8.8.8.8", Reach::Far),
             ("icmp:203.0.113.1", Reach::Near),
             ("dns:203.0.113.1", Reach::Near),
             ("dns:198.18.0.53", Reach::Far),
+            ("dns:9.9.9.9", Reach::Far),
         ]
     );
     let written = CONFIG.replace(r#""wan0""#, r#""wan0", probe = ["icmp:192.0.2.1"]"#);
@@ -480,7 +483,7 @@ fn each_family_of_a_link_has_its_address_its_gateway_and_its_targets() {
     assert_eq!((lte.gateway, lte.point_to_point), (None, true));
     let view = &desired.links[&LinkId(0)];
     for (family, path) in view.paths.iter() {
-        let is_of = |(target, _): &(Target, Reach)| Family::from(target.address()) == family;
+        let is_of = |(target, _): &(Target, Reach)| target.is_of(family);
         assert!(path.targets.iter().all(is_of), "{:?}", path.targets);
     }
     let gateway = (Target::Icmp(ip("fe80::1")), Reach::Near);

@@ -2,25 +2,26 @@
 //!
 //! When to probe, which target's turn it is, and what a lost probe means is the balancer's business. Here one request
 //! leaves by one link and its answer is waited for; several targets in turn see to it that one operator's hiccup, or one
-//! filtered protocol, costs no link its good name. Unless targets are configured, they are four public resolvers, the
-//! link's gateway, and the resolvers of its lease.
+//! filtered protocol, costs no link its good name. Unless targets are configured, they are four public resolvers, asked in
+//! three ways, the link's gateway, and the resolvers of its lease.
 
+mod page;
 mod target;
 mod wire;
 
 use std::time::Duration;
 
-pub use target::{DEFAULT_TARGETS, Target};
-pub use wire::{Via, ask_for_reset};
+pub use target::{DEFAULT_TARGETS, Page, RESOLVERS, Target, portal_pages};
+pub use wire::{Answer, Via, ask_for_reset};
 
 /// Nobody waits longer for an answer: a late one still counts, a later one says nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks `target` over `via`, and returns the round trip. `None`: no answer came. Errors prove nothing, neither that a
+/// Asks `target` over `via`, and returns its answer. `None`: no answer came. Errors prove nothing, neither that a
 /// link is down nor that it is up: anybody may forge one, and the host's own may be over before the deadline.
-pub async fn probe(target: Target, via: Via) -> Option<Duration> {
-    match tokio::time::timeout(PATIENCE, wire::ask(target, &via)).await {
-        Ok(Ok(round_trip)) => Some(round_trip),
+pub async fn probe(target: Target, via: Via) -> Option<Answer> {
+    match tokio::time::timeout(PATIENCE, wire::ask(&target, &via)).await {
+        Ok(Ok(answer)) => Some(answer),
         Ok(Err(error)) => {
             tracing::debug!(device = via.device, %target, %error, "probe not sent");
             None

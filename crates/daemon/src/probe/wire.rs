@@ -46,10 +46,21 @@ pub struct Via {
     pub device: String,
     /// The link's external address.
     pub source: IpAddr,
+    /// Who resolves names over it.
+    pub resolvers: Vec<IpAddr>,
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It is as it should be, after this time.
+    Expected(Duration),
+    /// Somebody else's: what it is, and what it should have been.
+    Wrong(String),
 }
 
 impl Via {
-    fn socket(&self, kind: Type, protocol: Protocol) -> io::Result<Socket> {
+    pub(super) fn socket(&self, kind: Type, protocol: Protocol) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(self.any_port()), kind, Some(protocol))?;
         socket.set_nonblocking(true)?;
         socket.bind_device(Some(self.device.as_bytes()))?;
@@ -62,16 +73,16 @@ impl Via {
     }
 }
 
-/// Returns the round trip when `target` has answered over `via`. Waits for ever if it does not: the caller has the
-/// deadline.
-pub async fn ask(target: Target, via: &Via) -> io::Result<Duration> {
+/// Returns when `target` has answered over `via`. Waits for ever if it does not: the caller has the deadline.
+pub async fn ask(target: &Target, via: &Via) -> io::Result<Answer> {
     let asked = Instant::now();
     match target {
-        Target::Dns(server) => ask_dns(server, via).await?,
-        Target::Icmp(host) => ask_icmp(host, via).await?,
-        Target::Tcp(port) => return ask_tcp(port, via).await,
+        Target::Dns(server) => ask_dns(*server, via).await?,
+        Target::Icmp(host) => ask_icmp(*host, via).await?,
+        Target::Tcp(port) => return ask_tcp(*port, via).await.map(Answer::Expected),
+        Target::Http(page) => return super::page::ask(page, via).await,
     }
-    Ok(asked.elapsed())
+    Ok(Answer::Expected(asked.elapsed()))
 }
 
 /// Sends a TCP segment with SYN and ACK, which a host that knows no connection of it answers with a RST of this number and forgets
@@ -99,7 +110,9 @@ async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
     let socket = UdpSocket::from_std(via.socket(Type::DGRAM, Protocol::UDP)?.into())?;
     socket.connect(server).await?;
     let id = rand::random();
-    socket.send(&dns_query(id)?).await?;
+    socket
+        .send(&dns_query(id, QUERY_NAME, RecordType::A)?)
+        .await?;
     hear(&socket, |datagram| is_dns_answer(datagram, id)).await;
     Ok(())
 }
@@ -117,13 +130,13 @@ async fn hear(socket: &UdpSocket, is_answer: impl Fn(&[u8]) -> bool) {
     }
 }
 
-fn dns_query(id: u16) -> io::Result<Vec<u8>> {
-    let name = Name::from_ascii(QUERY_NAME).map_err(io::Error::other)?;
+pub(super) fn dns_query(id: u16, name: &str, kind: RecordType) -> io::Result<Vec<u8>> {
+    let name = Name::from_ascii(name).map_err(io::Error::other)?;
     let mut message = Message::new();
     message
         .set_id(id)
         .set_recursion_desired(true)
-        .add_query(Query::query(name, RecordType::A));
+        .add_query(Query::query(name, kind));
     message.to_vec().map_err(io::Error::other)
 }
 
@@ -242,11 +255,12 @@ mod tests {
         Via {
             device: "lo".to_owned(),
             source: Ipv4Addr::LOCALHOST.into(),
+            resolvers: Vec::new(),
         }
     }
 
     async fn answered(target: Target) -> bool {
-        let source = match target.address() {
+        let source = match target.address().unwrap() {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
@@ -254,7 +268,7 @@ mod tests {
             source,
             ..loopback()
         };
-        tokio::time::timeout(DEADLINE, ask(target, &via))
+        tokio::time::timeout(DEADLINE, ask(&target, &via))
             .await
             .is_ok_and(|result| result.is_ok())
     }
@@ -286,7 +300,7 @@ mod tests {
 
     #[test]
     fn only_a_response_with_our_id_is_an_answer() {
-        let query = dns_query(7).unwrap();
+        let query = dns_query(7, QUERY_NAME, RecordType::A).unwrap();
         assert!(!is_dns_answer(&query, 7), "our own query, reflected");
         let reply = Message::error_msg(8, hickory_proto::op::OpCode::Query, ResponseCode::NXDomain)
             .to_vec()
@@ -450,7 +464,7 @@ mod tests {
             let server = Full::new().await;
             let (tcp, icmp) = (raw(Protocol::TCP), raw(Protocol::ICMPV4));
             let target = Target::Tcp(server.address.into());
-            let mut asking = tokio::spawn(async move { ask(target, &loopback()).await });
+            let mut asking = tokio::spawn(async move { ask(&target, &loopback()).await });
             let syn = next_syn(&tcp, server.address.port()).await;
             assert!(is_attempted(server.address.port()));
             let error = unreachable(&syn, code, 0);
@@ -479,7 +493,7 @@ mod tests {
             ..loopback()
         };
         assert!(
-            ask(Target::Icmp(Ipv4Addr::LOCALHOST.into()), &via)
+            ask(&Target::Icmp(Ipv4Addr::LOCALHOST.into()), &via)
                 .await
                 .is_err()
         );

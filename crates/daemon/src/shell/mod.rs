@@ -37,6 +37,14 @@ pub(crate) trait Role: Sized {
     /// Tells the data path everything: packets move from here on.
     async fn start(&mut self) -> anyhow::Result<()>;
     fn shell(&self) -> &Shell;
+    /// What it is doing now, in a few words.
+    fn work(&self) -> String {
+        Self::AT_WORK.to_owned()
+    }
+    /// What whoever watches it should know now, a line each, the gravest first.
+    fn alarms(&self) -> Vec<String> {
+        self.troubles()
+    }
     /// What keeps it from being as it should, a line each: what, where, and what to do.
     fn troubles(&self) -> Vec<String>;
     /// Takes in what happens beside orders and time. Cancel-safe: what then has to be waited for is [`turn`](Self::turn)'s.
@@ -153,10 +161,11 @@ impl End {
 
 /// What `systemctl status` shows in a line.
 fn status_line<R: Role>(role: &R) -> String {
-    match &role.troubles()[..] {
-        [] => R::AT_WORK.to_owned(),
-        [one] => format!("{}, but {one}", R::AT_WORK),
-        [first, more @ ..] => format!("{}, but {first} (and {} more)", R::AT_WORK, more.len()),
+    let work = role.work();
+    match &role.alarms()[..] {
+        [] => work,
+        [one] => format!("{work}; {one}"),
+        [first, more @ ..] => format!("{work}; {first} (and {} more)", more.len()),
     }
 }
 

@@ -5,6 +5,7 @@ mod beside;
 mod common;
 mod families;
 mod guard;
+mod health;
 mod neighbours;
 mod own;
 mod passive;

@@ -29,14 +29,20 @@ fn a_gateway_whose_lan_device_is_refused_says_so_until_that_is_mended() {
     assert!(troubles[0].starts_with(wanted), "{troubles:?}");
     assert!(troubles[0].contains("give that one another priority"));
     assert_eq!(troubles.len(), 1, "{troubles:?}");
-    assert_eq!(daemon.tells_manager(), "STATUS=forwarding");
+    assert_eq!(
+        daemon.tells_manager(),
+        "STATUS=forwarding over 2 of 2 links"
+    );
     let told = daemon.tells_manager();
-    let wanted = format!("STATUS=forwarding, but {}", troubles[0]);
+    let wanted = format!("STATUS=forwarding over 2 of 2 links; {}", troubles[0]);
     assert_eq!(told, wanted);
 
     tc("filter del dev lan0 ingress pref 171");
     until("it is gone", || daemon.status().troubles.is_empty());
-    assert_eq!(daemon.tells_manager(), "STATUS=forwarding");
+    assert_eq!(
+        daemon.tells_manager(),
+        "STATUS=forwarding over 2 of 2 links"
+    );
     until("connections are balanced", || {
         echo(&mut rig.connect().unwrap()).unwrap();
         daemon.link("fiber").flows.opened > 0

@@ -38,7 +38,7 @@ async fn where_resolvers_are_filtered_the_gateway_is_asked_and_status_says_so() 
         .iter()
         .map(|target| (target.target.as_str(), target.near))
         .collect();
-    assert_eq!(named[4], ("icmp:203.0.113.1", true));
+    assert_eq!(named[6], ("icmp:203.0.113.1", true));
     // Traffic is proof already: both links carry some.
     assert_eq!((fiber.state, fiber.usable), (Shown::Up, true));
 }

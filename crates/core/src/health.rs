@@ -1,0 +1,169 @@
+//! What somebody who watches the gateway should be told of a link.
+//!
+//! A link that is used and works can still be a bad one: it loses packets, or went down again and again. One that does not
+//! work is told with what it lacks. What the operator ordered is no alarm.
+
+use std::fmt;
+
+use crate::availability::{DownCause, State};
+use crate::balancer::{LinkStatus, PathStatus};
+use crate::link::{Admin, Missing};
+
+/// So many times within an hour are too many.
+const FLAPPING_FALLS: usize = 3;
+
+/// One thing that is wrong with a link for one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// Its device is not there, or has no carrier.
+    Absent(Missing),
+    /// It has no address or no gateway.
+    Unconfigured(Missing),
+    /// It is not used, for this.
+    Down(DownCause),
+    /// It lost so many probes of so many within the last minute: at least 3, and one of 20.
+    Lossy {
+        /// Of those that were judged.
+        lost: usize,
+        /// Answered or lost.
+        judged: usize,
+    },
+    /// It went down so often within the last hour: at least 3 times.
+    Flapping(usize),
+}
+
+impl Alarm {
+    /// All that is to be told of a link for one family. What is lost on a link that is down is no news.
+    pub fn of(admin: Admin, path: &PathStatus) -> Vec<Alarm> {
+        if admin == Admin::Down {
+            return Vec::new();
+        }
+        let falls = path.falls_within_an_hour;
+        let flapping = (falls >= FLAPPING_FALLS).then_some(Alarm::Flapping(falls));
+        let lossy = path.recent.is_lossy().then_some(Alarm::Lossy {
+            lost: path.recent.lost,
+            judged: path.recent.judged,
+        });
+        let state = match path.state {
+            State::Up | State::PossiblyDown(_) => lossy,
+            State::Down(DownCause::Absent(missing @ (Missing::Device | Missing::Carrier))) => {
+                Some(Alarm::Absent(missing))
+            }
+            State::Down(DownCause::Absent(missing @ (Missing::Address | Missing::Gateway))) => {
+                Some(Alarm::Unconfigured(missing))
+            }
+            State::Down(cause) => Some(Alarm::Down(cause)),
+        };
+        state.into_iter().chain(flapping).collect()
+    }
+
+    /// One word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Alarm::Absent(_) => "absent",
+            Alarm::Unconfigured(_) => "unconfigured",
+            Alarm::Down(DownCause::Portal) => "captive",
+            Alarm::Down(_) => "down",
+            Alarm::Lossy { .. } => "lossy",
+            Alarm::Flapping(_) => "flapping",
+        }
+    }
+}
+
+impl fmt::Display for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Alarm::Absent(missing) | Alarm::Unconfigured(missing) => missing.fmt(f),
+            Alarm::Down(cause) => cause.fmt(f),
+            Alarm::Lossy { lost, judged } => {
+                let percent = 100.0 * *lost as f64 / *judged as f64;
+                write!(
+                    f,
+                    "lossy: {percent:.0} % of the last minute's probes are lost, {lost} of {judged}"
+                )
+            }
+            Alarm::Flapping(falls) => write!(f, "flapping: down {falls} times in the last hour"),
+        }
+    }
+}
+
+/// No link works, for any family: nothing reaches the internet, as far as is known.
+pub fn is_dark<'a>(links: impl IntoIterator<Item = &'a LinkStatus>) -> bool {
+    let works = |link: &LinkStatus| {
+        let mut paths = link.paths.values();
+        link.admin != Admin::Down && paths.any(|path| !matches!(path.state, State::Down(_)))
+    };
+    !links.into_iter().any(works)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::availability::Suspicion;
+    use crate::quality::ProbeQuality;
+    use crate::time::Time;
+
+    fn path(state: State, lost: usize, falls_within_an_hour: usize) -> PathStatus {
+        PathStatus {
+            state,
+            since: Time::ZERO,
+            usable: true,
+            probes_lost: 0,
+            probes_judged: 0,
+            probes_sent: 0,
+            round_trip: None,
+            targets: Vec::new(),
+            near_only: false,
+            held_until: None,
+            falls: 0,
+            first_fall: None,
+            falls_within_an_hour,
+            heard: Time::ZERO,
+            recent: ProbeQuality {
+                judged: 50,
+                lost,
+                ..ProbeQuality::default()
+            },
+            filtered: Vec::new(),
+            portal: None,
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_told_and_orders_are_not() {
+        let down = DownCause::Unanswered(Suspicion::Idle);
+        let absent = |missing| State::Down(DownCause::Absent(missing));
+        let cases: [(State, usize, usize, &[&str]); 8] = [
+            (State::Up, 2, 2, &[]),
+            (State::Up, 4, 0, &["lossy"]),
+            (
+                State::PossiblyDown(Suspicion::Silent),
+                4,
+                3,
+                &["lossy", "flapping"],
+            ),
+            (State::Down(down), 40, 1, &["down"]),
+            (
+                State::Down(DownCause::HeldDown),
+                0,
+                5,
+                &["down", "flapping"],
+            ),
+            (State::Down(DownCause::Portal), 0, 0, &["captive"]),
+            (absent(Missing::Carrier), 0, 0, &["absent"]),
+            (absent(Missing::Gateway), 0, 0, &["unconfigured"]),
+        ];
+        for (state, lost, falls, words) in cases {
+            let path = path(state, lost, falls);
+            let of = |admin| Alarm::of(admin, &path);
+            let told: Vec<&str> = of(Admin::Up).iter().map(Alarm::word).collect();
+            assert_eq!(told, words, "{state:?}");
+            assert_eq!(of(Admin::Down), [], "{state:?}");
+        }
+        let lossy = Alarm::of(Admin::Up, &path(State::Up, 4, 0))[0].to_string();
+        assert_eq!(
+            lossy,
+            "lossy: 8 % of the last minute's probes are lost, 4 of 50"
+        );
+    }
+}

@@ -1,0 +1,238 @@
+//! One page over one link: its host's address, a connection, a question, and whether the answer is as it should be.
+//!
+//! The request is made by hand: it is one line and two headers, and of the answer nothing but the status line and a text is
+//! looked for. It never follows where the answer leads.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use futures_util::future::select_ok;
+use hickory_proto::op::{Message, MessageType};
+use hickory_proto::rr::{RData, RecordType};
+use socket2::{Protocol, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, UdpSocket};
+
+use super::target::Page;
+use super::wire::{Answer, Via, dns_query};
+
+const DNS_PORT: u16 = 53;
+const DNS_ANSWER_BYTES_MAX: usize = 4096;
+/// Ample for a page that is made to be asked for.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// "Network Authentication Required" (RFC 6585 section 6) is a portal's; other errors of this class are the server's own.
+const PORTAL_CODE: u16 = 511;
+
+pub(super) async fn ask(page: &Page, via: &Via) -> io::Result<Answer> {
+    let address = match page.host.parse() {
+        Ok(address) => address,
+        Err(_) => resolve(&page.host, via).await?,
+    };
+    let socket = TcpSocket::from_std_stream(via.socket(Type::STREAM, Protocol::TCP)?.into());
+    let asked = Instant::now();
+    let mut stream = socket.connect(SocketAddr::new(address, page.port)).await?;
+    let round_trip = asked.elapsed();
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: anabranch\r\nConnection: close\r\n\r\n",
+        page.path,
+        page.authority()
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    loop {
+        let is_over = answer.len() >= ANSWER_BYTES_MAX || stream.read_buf(&mut answer).await? == 0;
+        match judge(&answer, is_over, page) {
+            Verdict::Expected => return Ok(Answer::Expected(round_trip)),
+            Verdict::Wrong(got) => {
+                let wanted = page.code;
+                let text = page.text.as_ref();
+                let text = text.map_or_else(String::new, |text| format!(" and {text:?}"));
+                let asked = format!("http:{}{}", page.authority(), page.path);
+                return Ok(Answer::Wrong(format!(
+                    "{asked} answered {got}, wanted {wanted}{text}"
+                )));
+            }
+            Verdict::More => {}
+            Verdict::None => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Expected,
+    /// What came.
+    Wrong(String),
+    /// The rest of the answer decides.
+    More,
+    /// The server has trouble, or speaks something else.
+    None,
+}
+
+/// `is_over`: nothing more comes.
+fn judge(answer: &[u8], is_over: bool, page: &Page) -> Verdict {
+    let answer = String::from_utf8_lossy(answer);
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+        return if is_over {
+            Verdict::None
+        } else {
+            Verdict::More
+        };
+    };
+    let mut words = head.split_whitespace();
+    let speaks_http = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
+    let code: Option<u16> = words.next().and_then(|code| code.parse().ok());
+    let Some(code) = code.filter(|_| speaks_http) else {
+        return Verdict::None;
+    };
+    match &page.text {
+        _ if code != page.code && code >= 500 && code != PORTAL_CODE => Verdict::None,
+        _ if code != page.code => Verdict::Wrong(code.to_string()),
+        Some(text) if body.contains(text) => Verdict::Expected,
+        Some(_) if !is_over => Verdict::More,
+        Some(_) => Verdict::Wrong(format!("{code} and another text")),
+        None => Verdict::Expected,
+    }
+}
+
+/// The first address that a resolver names, of the link's family.
+async fn resolve(name: &str, via: &Via) -> io::Result<IpAddr> {
+    let asked = via.resolvers.iter();
+    let asked: Vec<_> = asked
+        .map(|resolver| Box::pin(resolve_by(*resolver, name, via)))
+        .collect();
+    if asked.is_empty() {
+        return Err(io::Error::other("no resolver is known"));
+    }
+    select_ok(asked).await.map(|(address, _)| address)
+}
+
+async fn resolve_by(resolver: IpAddr, name: &str, via: &Via) -> io::Result<IpAddr> {
+    let socket = UdpSocket::from_std(via.socket(Type::DGRAM, Protocol::UDP)?.into())?;
+    socket.connect((resolver, DNS_PORT)).await?;
+    let id = rand::random();
+    let kind = match via.source {
+        IpAddr::V4(_) => RecordType::A,
+        IpAddr::V6(_) => RecordType::AAAA,
+    };
+    let name = format!("{}.", name.trim_end_matches('.'));
+    socket.send(&dns_query(id, &name, kind)?).await?;
+    let mut datagram = [0; DNS_ANSWER_BYTES_MAX];
+    loop {
+        let length = socket.recv(&mut datagram).await?;
+        let Ok(message) = Message::from_vec(&datagram[..length]) else {
+            continue;
+        };
+        if message.id() != id || message.message_type() != MessageType::Response {
+            continue;
+        }
+        let address = message
+            .answers()
+            .iter()
+            .find_map(|record| match record.data() {
+                RData::A(address) => Some(IpAddr::V4(address.0)),
+                RData::AAAA(address) => Some(IpAddr::V6(address.0)),
+                _ => None,
+            });
+        return address.ok_or_else(|| io::Error::other(format!("{resolver} knows no {name}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::probe::Target;
+
+    fn page(text: &str) -> Page {
+        match text.parse().unwrap() {
+            Target::Http(page) => (*page).clone(),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_told_from_a_portal_and_from_a_server_in_trouble() {
+        let empty = page("http:a.example/x = 204");
+        let text = page("http:a.example/x = 200 success");
+        let wrong = |got: &str| Verdict::Wrong(got.to_owned());
+        for (page, answer, is_over, verdict) in [
+            (
+                &empty,
+                "HTTP/1.1 204 No Content\r\n\r\n",
+                false,
+                Verdict::Expected,
+            ),
+            (
+                &empty,
+                "HTTP/1.1 302 Found\r\nLocation: http://p/\r\n\r\n",
+                false,
+                wrong("302"),
+            ),
+            (&empty, "HTTP/1.1 200 OK\r\n\r\nlog in", false, wrong("200")),
+            (&empty, "HTTP/1.1 511 Log in\r\n\r\n", false, wrong("511")),
+            (&empty, "HTTP/1.1 503 Later\r\n\r\n", false, Verdict::None),
+            (&empty, "HTTP/1.1 204 No", false, Verdict::More),
+            (&empty, "HTTP/1.1 204 No", true, Verdict::None),
+            (&empty, "SSH-2.0-x\r\n\r\n", false, Verdict::None),
+            (&text, "HTTP/1.0 200 OK\r\n\r\nsucc", false, Verdict::More),
+            (
+                &text,
+                "HTTP/1.0 200 OK\r\n\r\nsuccess\n",
+                false,
+                Verdict::Expected,
+            ),
+            (
+                &text,
+                "HTTP/1.0 200 OK\r\n\r\nlog in",
+                true,
+                wrong("200 and another text"),
+            ),
+        ] {
+            assert_eq!(
+                judge(answer.as_bytes(), is_over, page),
+                verdict,
+                "{answer:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_asked_for_over_the_link_and_its_answer_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let via = Via {
+            device: "lo".to_owned(),
+            source: Ipv4Addr::LOCALHOST.into(),
+            resolvers: Vec::new(),
+        };
+        for (answer, is_expected) in [("204 No Content", true), ("302 Found", false)] {
+            let page = page(&format!("http:127.0.0.1:{port}/check = 204"));
+            let server = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 1024];
+                let length = stream.read(&mut request).await.unwrap();
+                let answer = format!("HTTP/1.1 {answer}\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                String::from_utf8_lossy(&request[..length]).into_owned()
+            };
+            let (told, request) = tokio::join!(ask(&page, &via), server);
+            let wanted = format!("GET /check HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n");
+            assert!(request.starts_with(&wanted), "{request}");
+            match told.unwrap() {
+                Answer::Expected(_) => assert!(is_expected),
+                Answer::Wrong(words) => {
+                    assert!(!is_expected);
+                    let wanted = format!("http:127.0.0.1:{port}/check answered 302, wanted 204");
+                    assert_eq!(words, wanted);
+                }
+            }
+        }
+        let unresolved = page("http:nobody.example/ = 204");
+        assert!(ask(&unresolved, &via).await.is_err());
+    }
+}

@@ -1,0 +1,156 @@
+//! Links that work although something is filtered, and links that answer although they do not work.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anabranch_api::LinkState;
+use anabranch_core::Family;
+use anabranch_testbed::netns::Exit;
+use hickory_proto::op::{Message, MessageType};
+use hickory_proto::rr::{RData, Record};
+use nix::sys::signal::Signal;
+
+use crate::rig::*;
+
+anabranch_testbed::in_both_families!(
+    Family:
+    a_way_of_asking_that_is_filtered_costs_a_link_nothing_and_is_told,
+    a_link_behind_a_captive_portal_takes_no_flows_until_it_lets_pages_through,
+);
+
+const PAGE_PORT: u16 = 8080;
+
+fn with_targets(rig: &Rig, targets: &str) -> String {
+    let text = rig.config_text();
+    let begin = text.find("probe.targets").unwrap();
+    format!("{}probe.targets = [{targets}]\n", &text[..begin])
+}
+
+fn a_way_of_asking_that_is_filtered_costs_a_link_nothing_and_is_told(family: Family) {
+    const LONG: Duration = Duration::from_secs(6);
+    let rig = Rig::of(family);
+    let server = rig.plan().server;
+    let targets = format!("\"tcp:{}\", \"icmp:{server}\"", rig.server());
+    rig.write_config(&with_targets(&rig, &targets));
+    let daemon = rig.start();
+    both_up(&daemon);
+    until("both ways are answered", || {
+        let targets = daemon.link("fiber").probe.targets;
+        targets.iter().all(|target| target.answered > 0)
+    });
+    let table = words(family);
+    let filter = format!(
+        "table {table} filter {{ chain c {{ type filter hook prerouting priority raw; iifname wan0-far tcp dport 80 drop; }}; }}"
+    );
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], &filter)
+        .unwrap();
+    let begun = Instant::now();
+    until("it is told", || {
+        let link = daemon.link("fiber");
+        assert_ne!(link.state, LinkState::Down, "{}", link.why);
+        link.why == "answers; TCP is not answered over this link: filtered"
+            && begun.elapsed() > LONG
+    });
+    let fiber = daemon.link("fiber");
+    assert_eq!(fiber.probe.filtered, ["TCP"]);
+    assert_eq!(fiber.paths[0].falls_last_hour, 0);
+    assert!(daemon.link("lte").probe.filtered.is_empty());
+    let status = daemon.status();
+    assert!(status.problems.is_empty(), "{:?}", status.problems);
+    rig.internet
+        .exec("nft", &["delete", "table", table, "filter"])
+        .unwrap();
+    until("it is over", || daemon.link("fiber").why == "answers");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// Serves an empty page, or sends whoever comes by the first link elsewhere.
+fn serve_pages(rig: &Rig, portal: &Arc<AtomicBool>) {
+    let at = SocketAddr::new(rig.plan().address(), PAGE_PORT);
+    let listener = rig.internet.run(|| TcpListener::bind(at).unwrap()).unwrap();
+    let captive: IpAddr = rig.external("wan0").parse().unwrap();
+    let portal = Arc::clone(portal);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let is_captive = stream.peer_addr().is_ok_and(|peer| peer.ip() == captive);
+            let answer = match is_captive && portal.load(Ordering::Relaxed) {
+                true => "302 Found\r\nLocation: http://portal.example/",
+                false => "204 No Content",
+            };
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = write!(stream, "HTTP/1.1 {answer}\r\n\r\n");
+        }
+    });
+}
+
+/// A public resolver that knows one address for every name.
+fn serve_names(rig: &Rig) {
+    let (resolver, length) = match rig.family() {
+        Family::V4 => ("1.1.1.1", 32),
+        Family::V6 => ("2606:4700:4700::1111", 128),
+    };
+    let server = rig.plan().address();
+    rig.internet
+        .ip(&format!("addr add {resolver}/{length} dev lo"))
+        .unwrap();
+    let at = SocketAddr::new(resolver.parse().unwrap(), 53);
+    let socket = rig.internet.run(|| UdpSocket::bind(at).unwrap()).unwrap();
+    std::thread::spawn(move || {
+        let mut datagram = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut datagram) {
+            let mut message = Message::from_vec(&datagram[..length]).unwrap();
+            let name = message.queries()[0].name().clone();
+            let data = match server {
+                IpAddr::V4(address) => RData::A(address.into()),
+                IpAddr::V6(address) => RData::AAAA(address.into()),
+            };
+            message.set_message_type(MessageType::Response);
+            message.add_answer(Record::from_rdata(name, 60, data));
+            let _ = socket.send_to(&message.to_vec().unwrap(), client);
+        }
+    });
+}
+
+fn a_link_behind_a_captive_portal_takes_no_flows_until_it_lets_pages_through(family: Family) {
+    let rig = Rig::of(family);
+    let portal = Arc::new(AtomicBool::new(true));
+    serve_pages(&rig, &portal);
+    serve_names(&rig);
+    let page = format!("http:check.example:{PAGE_PORT}/generate_204 = 204");
+    let targets = format!("\"tcp:{}\", \"{page}\"", rig.server());
+    rig.write_config(&with_targets(&rig, &targets));
+    let daemon = rig.start();
+    until("the portal is noticed", || {
+        daemon.link("fiber").state == LinkState::Down
+    });
+    let fiber = daemon.link("fiber");
+    let wanted = format!(
+        "captive portal: http:check.example:{PAGE_PORT}/generate_204 answered 302, wanted 204"
+    );
+    assert_eq!(fiber.why, wanted);
+    let problems = daemon.status().problems;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(
+        (problems[0].kind.as_str(), problems[0].fails),
+        ("captive", true)
+    );
+    assert!(
+        problems[0]
+            .to_string()
+            .starts_with("fiber: down for 0 s: captive portal: ")
+    );
+    let opened = fiber.flows.opened;
+    for _ in 0..4 {
+        echo(&mut rig.connect().unwrap()).unwrap();
+    }
+    assert_eq!(daemon.link("fiber").flows.opened, opened);
+    portal.store(false, Ordering::Relaxed);
+    until("the link is in use again", || {
+        daemon.link("fiber").state == LinkState::Up
+    });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
