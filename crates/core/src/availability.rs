@@ -739,7 +739,9 @@ impl Availability {
             probe.noted = true;
             let was_judged = std::mem::replace(&mut probe.judged, true);
             let probe = *probe;
-            self.quality.lost(now, (probe.id, probe.target));
+            if !matches!(self.state, State::Down(_)) {
+                self.quality.lost(now, (probe.id, probe.target));
+            }
             match (was_judged, probe.beside) {
                 (false, false) => self.lose(now, probe),
                 _ => self.targets.lost(probe.target, probe.sent),
@@ -991,6 +993,10 @@ impl Availability {
         );
         if was_trusted && matches!(state, State::Down(_)) {
             self.fall(now);
+        }
+        // That it was lost is told by its state. How it fares begins anew when it is back.
+        if matches!(state, State::Down(_)) {
+            self.quality.forget_judged();
         }
         self.answered_in_a_row = 0;
         self.state = state;

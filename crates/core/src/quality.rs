@@ -114,6 +114,11 @@ impl Probes {
         });
     }
 
+    /// When the last answer came stays known.
+    pub fn forget_judged(&mut self) {
+        self.judged.clear();
+    }
+
     pub fn forget(&mut self) {
         *self = Probes::default();
     }

@@ -35,14 +35,12 @@ fn a_gateway_whose_lan_device_is_refused_says_so_until_that_is_mended() {
     );
     let told = daemon.tells_manager();
     let wanted = format!("STATUS=forwarding over 2 of 2 links; {}", troubles[0]);
-    assert_eq!(told, wanted);
+    assert!(told.starts_with(&wanted), "{told}");
 
     tc("filter del dev lan0 ingress pref 171");
     until("it is gone", || daemon.status().troubles.is_empty());
-    assert_eq!(
-        daemon.tells_manager(),
-        "STATUS=forwarding over 2 of 2 links"
-    );
+    let told = daemon.tells_manager();
+    assert!(!told.contains("LAN device"), "{told}");
     until("connections are balanced", || {
         echo(&mut rig.connect().unwrap()).unwrap();
         daemon.link("fiber").flows.opened > 0
