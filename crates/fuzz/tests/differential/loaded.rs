@@ -1,7 +1,7 @@
 //! The loaded programs, told the time and every random number, in a namespace of their own. All packets arrive on its
 //! loopback device, which is a LAN device to `lan` and the link that the packet comes from to `wan`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anabranch_core::{Family, LinkId, Time};
 use anabranch_dataplane::{Build, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
-use anabranch_fuzz::build::{self, Says};
+use anabranch_fuzz::build::{self, GATEWAY_MAC, Says};
 use anabranch_fuzz::kernel::RawMap;
 use anabranch_fuzz::read::Ip;
 use anabranch_fuzz::site::Port;
@@ -278,6 +278,8 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
         plane.set_link(LinkId(link), family, Some(&path))?;
     }
     plane.set_routes(&routes())?;
+    // The loopback device has none of its own that frames could be for.
+    plane.set_own_macs(&BTreeSet::from([(LOOPBACK, GATEWAY_MAC)]))?;
     // What a race copies comes by itself.
     plane.attach(LOOPBACK, Role::lan([]), false, MTU)?;
     Ok(plane)
