@@ -427,13 +427,13 @@ fn the_log_hears_of_a_finding_once_and_again_when_it_changes_or_goes() {
     let mut told = Told::default();
     let first = shaped("ingress");
     assert_eq!(
-        told.changes(&[first.clone()]),
+        told.changes(std::slice::from_ref(&first)),
         [Change::Found(first.clone())]
     );
     assert_eq!(told.changes(&[first]), []);
     let second = shaped("clsact");
     assert_eq!(
-        told.changes(&[second.clone()]),
+        told.changes(std::slice::from_ref(&second)),
         [Change::Found(second.clone())]
     );
     assert_eq!(told.changes(&[]), [Change::Gone(second)]);
