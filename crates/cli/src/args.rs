@@ -310,6 +310,7 @@ pub enum LabCommand {
     #[command(after_help = "Examples:
   sudo anabranch lab neighbours
   sudo anabranch lab neighbours --seconds 120 --seed 7
+  sudo anabranch lab neighbours --seconds 60 --only 'default route' --only carrier
   sudo anabranch lab neighbours --json soak.json; jq '.losses' soak.json")]
     Neighbours(NeighboursArgs),
 }
@@ -322,6 +323,9 @@ pub struct NeighboursArgs {
     /// Draws the order of events; printed if left out
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Only events with these words; may be given several times
+    #[arg(long, value_name = "WORDS")]
+    pub only: Vec<String>,
     /// Also write events, table and losses to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

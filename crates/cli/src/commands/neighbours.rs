@@ -15,14 +15,15 @@ use crate::output::print;
 use crate::privilege;
 use crate::table::{self, Columns};
 
-/// Losses that are printed; --json has all of them.
-const SHOWN: usize = 20;
+/// Losses of each neighbour that are printed; --json has all of them.
+const SHOWN: usize = 3;
 
 pub fn run(args: &NeighboursArgs) -> anyhow::Result<()> {
     privilege::laboratory()?;
     let soak = Soak {
         seed: args.seed.unwrap_or_else(any_seed),
         length: Duration::from_secs(args.seconds.into()),
+        only: args.only.clone(),
         binary: std::env::current_exe().context("finding the running executable")?,
         stop: interrupt::stop()?,
     };
@@ -59,14 +60,17 @@ fn shown(outcome: &Outcome) -> String {
         columns.row(cells(row));
     }
     let mut text = columns.to_string();
-    let losses = &outcome.verdict.losses;
-    losses
-        .iter()
-        .take(SHOWN)
-        .for_each(|loss| text += &told(loss));
-    if losses.len() > SHOWN {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "\nand {} more", losses.len() - SHOWN);
+    for row in &outcome.verdict.rows {
+        let losses = outcome.verdict.losses.iter();
+        let losses: Vec<_> = losses.filter(|it| it.neighbour == row.neighbour).collect();
+        losses
+            .iter()
+            .take(SHOWN)
+            .for_each(|loss| text += &told(loss));
+        if losses.len() > SHOWN {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "\n{}: {} more", row.neighbour, losses.len() - SHOWN);
+        }
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Who makes happen what the plan says, one thing at a time.
+//! Who makes happen what the plan says: one for links and daemon, one for services. Each does one thing at a time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,12 +9,17 @@ use anabranch_workload::client::Stop;
 use super::flows::Ledger;
 use super::judge::{Event, Harm, Part};
 use super::plan::{Happening, NAMES, Step};
-use super::site::{CUSTOMER, Ground, Links, address_customer, until};
+use super::services::{
+    Services, flush_policy_table, load_container_rules, make_policy_table, start_keepalived, stop,
+};
+use super::site::{CUSTOMER, Ground, Links, address_customer, address6, route, until};
 use crate::daemon::Daemon;
-use crate::topology::Result;
+use crate::topology::{Result, wan};
 use anabranch_testbed::netns;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// What passes between a route's going and its return.
+const ROUTE_AWAY: Duration = Duration::from_millis(800);
 /// For another link to be in use before one is taken away.
 const OTHERS: Duration = Duration::from_secs(20);
 
@@ -73,6 +78,8 @@ impl Stage<'_> {
                 harm: effect.harm,
             });
         }
+        // Whoever ends before the order has failed.
+        while self.pause(OTHERS) {}
         Ok(())
     }
 
@@ -93,6 +100,10 @@ impl Stage<'_> {
             mended_ms: self.now_ms(),
             harm,
         })
+    }
+
+    fn wait(&self, what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+        until(what, || Ok(self.stop.is_ordered() || holds()?))
     }
 
     fn at_once(&self, harm: Harm) -> Effect {
@@ -137,6 +148,22 @@ fn happen_to_link(stage: Stage<'_>, links: &mut Links, step: &Step) -> Result<Ef
             };
             stage.hold(step, Harm::Ends(Part::Link(link)), out, back)
         }
+        Happening::RouteAway(link) => {
+            let route = route(link);
+            ground.the_box.ip(&format!("route delete {route}"))?;
+            stage.pause(ROUTE_AWAY);
+            ground.the_box.ip(&format!("route replace {route}"))?;
+            Ok(stage.at_once(Harm::Interrupts(Part::Link(link))))
+        }
+        Happening::Deprecated(link) => {
+            let (address, device) = (address6(link, 2), wan(link));
+            let set = |preferred: &str| {
+                let life = format!("valid_lft forever preferred_lft {preferred}");
+                let line = format!("address change {address}/64 dev {device} {life}");
+                ground.the_box.ip(&line).map(drop)
+            };
+            stage.hold(step, Harm::Nothing, || set("0"), || set("forever"))
+        }
         Happening::LeaseRenewed(link) => {
             links.renew(link, ground)?;
             Ok(stage.at_once(Harm::Nothing))
@@ -144,18 +171,18 @@ fn happen_to_link(stage: Stage<'_>, links: &mut Links, step: &Step) -> Result<Ef
         Happening::LeaseChanged(link) => {
             wait_for_another(stage, links, link);
             let given = links.change_lease(link, ground)?;
-            until(&format!("{} has address {given}", NAMES[link]), || {
-                Ok(ground.present(link)? == Some(given) || stage.stop.is_ordered())
+            stage.wait(&format!("{} has address {given}", NAMES[link]), || {
+                Ok(ground.present(link)? == Some(given))
             })?;
             stage.ledger.set_address(link, given);
             Ok(stage.at_once(Harm::Ends(Part::Link(link))))
         }
         Happening::DhcpClientRestarts(link) => {
             links.restart_client(link, ground)?;
-            until(&format!("{} has its address again", NAMES[link]), || {
-                Ok(ground.present(link)?.is_some() || stage.stop.is_ordered())
+            stage.wait(&format!("{} has its address again", NAMES[link]), || {
+                Ok(ground.present(link)?.is_some())
             })?;
-            Ok(stage.at_once(Harm::Interrupts(Part::Link(link))))
+            Ok(stage.at_once(Harm::Readdresses(link)))
         }
         Happening::DhcpServerRestarts(link) => {
             links.restart_server(link, ground)?;
@@ -174,6 +201,60 @@ fn happen_to_link(stage: Stage<'_>, links: &mut Links, step: &Step) -> Result<Ef
             links.gateway.restart(&ground.the_box)?;
             Ok(stage.at_once(Harm::Nothing))
         }
+        other => unreachable!("{other} is no happening of links"),
+    }
+}
+
+/// Carries out what happens to services until the order to stop.
+pub(super) fn act_on_services(
+    stage: Stage<'_>,
+    services: &mut Services,
+    steps: impl Iterator<Item = Step>,
+) -> Result<()> {
+    stage.act(steps, |step| happen_to_service(stage, services, step))
+}
+
+fn happen_to_service(stage: Stage<'_>, services: &mut Services, step: &Step) -> Result<Effect> {
+    let ground = stage.ground;
+    let the_box = &ground.the_box;
+    match step.what {
+        Happening::AnotherMaster => {
+            let mut other = start_keepalived(&ground.peer, "eth0", 200, ground.directory.path())?;
+            stage.pause(Duration::from_millis(step.hold_ms));
+            stop(&mut other)?;
+            stage.wait("the box has the virtual address again", || {
+                ground.is_master()
+            })?;
+            Ok(stage.at_once(Harm::Ends(Part::VirtualAddress)))
+        }
+        Happening::KeepalivedRestarts => {
+            services.restart_keepalived(ground)?;
+            stage.wait("the box has the virtual address again", || {
+                ground.is_master()
+            })?;
+            Ok(stage.at_once(Harm::Interrupts(Part::VirtualAddress)))
+        }
+        Happening::RadvdRestarts => {
+            services.restart_radvd(ground)?;
+            stage.wait("hosts are told a router again", || ground.hears_router())?;
+            Ok(stage.at_once(Harm::Interrupts(Part::Advertisements)))
+        }
+        Happening::OtherPrefix => {
+            services.prefer_other(ground)?;
+            stage.wait("hosts are told a router again", || ground.hears_router())?;
+            Ok(stage.at_once(Harm::Interrupts(Part::Advertisements)))
+        }
+        Happening::ContainersReload => {
+            load_container_rules(the_box)?;
+            Ok(stage.at_once(Harm::Nothing))
+        }
+        Happening::PolicyTable => {
+            flush_policy_table(the_box)?;
+            stage.pause(ROUTE_AWAY);
+            make_policy_table(the_box)?;
+            Ok(stage.at_once(Harm::Interrupts(Part::PolicyTable)))
+        }
+        other => unreachable!("{other} is no happening of services"),
     }
 }
 

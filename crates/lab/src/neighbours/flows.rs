@@ -92,11 +92,23 @@ pub(super) struct Watch {
     pub needs: Vec<Part>,
     /// They leave by one of the links, whichever.
     pub any_link: bool,
+    /// The kernel translates them, not the gateway.
+    pub masqueraded: bool,
     /// Long flows over TCP and over UDP.
     pub long: [usize; 2],
 }
 
 impl Watch {
+    pub fn masqueraded(mut self) -> Self {
+        self.masqueraded = true;
+        self
+    }
+
+    pub fn needing(mut self, part: Part) -> Self {
+        self.needs.push(part);
+        self
+    }
+
     fn needs(&self, target: Target) -> Vec<Part> {
         let mut needs = self.needs.clone();
         if let Target::Link(link, _) = target {
@@ -261,6 +273,7 @@ async fn attempt(
     let (flow, seen, link) = opened.ok()?;
     let mut uses = watch.needs(target);
     uses.extend(link.map(Part::Link));
+    uses.extend(link.filter(|_| watch.masqueraded).map(Part::Masquerade));
     Some(Opened {
         flow,
         name,

@@ -29,6 +29,14 @@ const TOLD_BEFORE: usize = 3;
 pub enum Part {
     /// A link, by its index.
     Link(usize),
+    /// The kernel's masquerade behind a link, by the link's index.
+    Masquerade(usize),
+    /// The address that VRRP moves between routers.
+    VirtualAddress,
+    /// The table of a routing rule.
+    PolicyTable,
+    /// What tells hosts their IPv6 router.
+    Advertisements,
     /// This machine: it was too busy to run anything.
     Machine,
 }
@@ -41,6 +49,8 @@ pub enum Harm {
     Nothing,
     /// New flows that need the part may fail; established ones live on.
     Interrupts(Part),
+    /// The same of a link whose address goes for a moment: the kernel's masquerade forgets its connections then.
+    Readdresses(usize),
     /// Flows that use the part may end, too.
     Ends(Part),
 }
@@ -176,14 +186,16 @@ pub fn judge(record: &Record, neighbours: &[&'static str]) -> Verdict {
 fn judge_flow(flow: &Flow, record: &Record, row: &mut Row) -> Option<Loss> {
     row.flows += 1;
     let (ended_ms, how) = flow.ended.as_ref()?;
-    let excused = |event: &Event| match event.harm {
-        Harm::Ends(part) => {
-            let uses = part == Part::Machine || flow.uses.contains(&part);
-            let ended_before = *ended_ms < event.begun_ms;
-            let answered_since = flow.answered_ms > event.mended_ms + AFTER_MS;
-            uses && !ended_before && !answered_since
-        }
-        Harm::Interrupts(_) | Harm::Nothing => false,
+    let excused = |event: &Event| {
+        let part = match event.harm {
+            Harm::Ends(part) => part,
+            Harm::Readdresses(link) => Part::Masquerade(link),
+            Harm::Interrupts(_) | Harm::Nothing => return false,
+        };
+        let uses = part == Part::Machine || flow.uses.contains(&part);
+        let ended_before = *ended_ms < event.begun_ms;
+        let answered_since = flow.answered_ms > event.mended_ms + AFTER_MS;
+        uses && !ended_before && !answered_since
     };
     if record.events.iter().any(excused) {
         row.ended_excused += 1;
@@ -203,8 +215,10 @@ fn judge_attempt(attempt: &Attempt, record: &Record, row: &mut Row) -> Option<Lo
     row.attempts += 1;
     let why = attempt.failed.as_ref()?;
     let excused = |event: &Event| {
-        let (Harm::Ends(part) | Harm::Interrupts(part)) = event.harm else {
-            return false;
+        let part = match event.harm {
+            Harm::Ends(part) | Harm::Interrupts(part) => part,
+            Harm::Readdresses(link) => Part::Link(link),
+            Harm::Nothing => return false,
         };
         let until_ms = match part {
             Part::Machine => event.mended_ms + FAIL_OVER_MS,
@@ -369,6 +383,18 @@ mod tests {
         assert_eq!(losses(&record), 1);
         record.events = vec![event(50_000, 51_000, Harm::Nothing)];
         assert_eq!(losses(&record), 1);
+    }
+
+    #[test]
+    fn an_address_that_goes_for_a_moment_ends_what_is_masqueraded_and_nothing_else() {
+        let mut record = record();
+        record.events = vec![event(50_000, 51_000, Harm::Readdresses(1))];
+        record.flows = vec![flow(1, 50_100, 50_600)];
+        assert_eq!(losses(&record), 1);
+        record.flows[0].uses.push(Part::Masquerade(0));
+        assert_eq!(losses(&record), 1);
+        record.flows[0].uses.push(Part::Masquerade(1));
+        assert_eq!(losses(&record), 0);
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! A soak of neighbours: the gateway on one box with what stands beside it on real ones, while things happen.
 //!
-//! The box ([`site`]) has DHCP clients on two links and a static third link with a shaper. A plan that is drawn from a seed
-//! ([`plan`]) says what happens and in which order: links fail, leases change, programs restart. It is carried out ([`actors`])
-//! while flows of every neighbour are kept open and new ones are opened all the time ([`flows`]). Of what was done and seen,
-//! a pure function ([`judge`]) says what was lost without cause.
+//! The box ([`site`]) has DHCP clients on two links, a static third link with a shaper, and other programs and their rules
+//! ([`services`]): containers, a VPN, a virtual address, a policy table, router advertisements. A plan that is drawn from a seed
+//! ([`plan`]) says what happens and in which order: links fail, leases change, routes go and return, programs restart. Two
+//! actors carry it out ([`actors`]), while flows of every neighbour are kept open and new ones are opened all the time
+//! ([`flows`]). Of what was done and seen, a pure function ([`judge`]) says what was lost without cause.
 
 mod actors;
 mod flows;
 pub mod judge;
 mod plan;
+mod roles;
+mod services;
 mod site;
 
 use std::path::PathBuf;
@@ -19,12 +22,12 @@ use std::time::Duration;
 use anabranch_workload::client::Stop;
 use serde::Serialize;
 
-use crate::topology::{LabError, Result, io_error};
-use actors::{Stage, act_on_links};
-use anabranch_testbed::netns::Namespace;
-use flows::{Ledger, Target, Watch, serve, watch, watch_machine};
+use crate::topology::{LabError, Result};
+use actors::{Stage, act_on_links, act_on_services};
+use flows::{Ledger, watch_machine};
 use judge::{Event, Verdict, judge};
 use plan::LINKS;
+use roles::{Role, roles};
 use site::{Ground, Site};
 
 /// What to run.
@@ -34,6 +37,8 @@ pub struct Soak {
     pub seed: u64,
     /// How long things happen.
     pub length: Duration,
+    /// Words of the events that happen; all of them do if there are none.
+    pub only: Vec<String>,
     /// The executable whose `run` is the gateway.
     pub binary: PathBuf,
     /// Ends the soak early.
@@ -54,11 +59,7 @@ pub struct Outcome {
     pub verdict: Verdict,
 }
 
-const LAN_FLOWS: &str = "LAN host";
-const LAN6_FLOWS: &str = "LAN host, IPv6";
-const BOX_FLOWS: &str = "the box itself";
-const SERVED_FLOWS: &str = "LAN host to the box";
-const FROM_OUTSIDE: &str = "outside to the box";
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Runs a soak. `tell` is told a line per event, as it begins.
 ///
@@ -66,7 +67,11 @@ const FROM_OUTSIDE: &str = "outside to the box";
 /// If the site cannot be built or an event cannot be carried out. An interrupted soak is an error.
 pub fn run(soak: &Soak, tell: &(dyn Fn(&str) + Sync)) -> Result<Outcome> {
     tell("building the site");
-    let Site { mut links, ground } = Site::build(&soak.binary)?;
+    let Site {
+        mut links,
+        mut services,
+        ground,
+    } = Site::build(&soak.binary)?;
     let ledger = Arc::new(ledger_of(&ground)?);
     let (ended, closed) = (Stop::default(), Stop::default());
     let stage = Stage {
@@ -94,7 +99,10 @@ pub fn run(soak: &Soak, tell: &(dyn Fn(&str) + Sync)) -> Result<Outcome> {
             threads.push(scope.spawn(move || role.watch(ledger, ended)));
         }
         scope.spawn(|| watch_machine(&ledger, &ended));
-        threads.push(scope.spawn(|| act_on_links(stage, &mut links, plan::links(soak.seed))));
+        let steps = plan::links(soak.seed, &soak.only);
+        threads.push(scope.spawn(|| act_on_links(stage, &mut links, steps)));
+        let steps = plan::services(soak.seed, &soak.only);
+        threads.push(scope.spawn(|| act_on_services(stage, &mut services, steps)));
         let finished = |threads: &[thread::ScopedJoinHandle<'_, Result<()>>]| {
             threads.iter().any(thread::ScopedJoinHandle::is_finished)
         };
@@ -124,8 +132,6 @@ pub fn run(soak: &Soak, tell: &(dyn Fn(&str) + Sync)) -> Result<Outcome> {
     })
 }
 
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread
         .join()
@@ -140,83 +146,4 @@ fn ledger_of(ground: &Ground) -> Result<Ledger> {
         addresses.push(present.ok_or_else(missing)?);
     }
     Ok(Ledger::new(addresses))
-}
-
-/// What is done in a namespace for as long as the soak lasts.
-struct Role<'a> {
-    namespace: &'a Namespace,
-    /// Answers at these over TCP, and at those over UDP.
-    serves: [Vec<std::net::SocketAddr>; 2],
-    watches: Vec<Watch>,
-}
-
-impl Role<'_> {
-    fn serve(&self, ready: mpsc::Sender<()>, stop: &Stop) -> Result<()> {
-        let [streams, datagrams] = &self.serves;
-        self.inside("servers", || serve(streams, datagrams, ready, stop))
-    }
-
-    fn watch(&self, ledger: &Arc<Ledger>, stop: &Stop) -> Result<()> {
-        self.inside("clients", || watch(&self.watches, ledger, stop))
-    }
-
-    fn inside(&self, who: &str, work: impl FnOnce() -> std::io::Result<()> + Send) -> Result<()> {
-        let failed = io_error(format!("{who} in {}", self.namespace.name()));
-        self.namespace.run(work)?.map_err(failed)
-    }
-
-    fn neighbours(&self) -> impl Iterator<Item = &'static str> {
-        self.watches.iter().map(|watch| watch.neighbour)
-    }
-}
-
-/// Who serves, and whose flows are watched, in the order of the report.
-fn roles(ground: &Ground) -> Vec<Role<'_>> {
-    let [v4, v6] = site::servers();
-    let at = |servers: &[std::net::SocketAddr]| -> Vec<_> {
-        servers.iter().copied().map(Target::At).collect()
-    };
-    let through = |neighbour, targets: Vec<Target>, long| Watch {
-        neighbour,
-        targets,
-        needs: vec![],
-        any_link: true,
-        long,
-    };
-    let all = ([0, 0, 0, 0], site::PORT).into();
-    let the_box = (
-        site::BOX.parse::<std::net::IpAddr>().expect("an address"),
-        site::PORT,
-    )
-        .into();
-    let from_outside = (0..LINKS)
-        .map(|link| Target::Link(link, site::PORT))
-        .collect();
-    vec![
-        Role {
-            namespace: &ground.host,
-            serves: [vec![], vec![]],
-            watches: vec![
-                through(LAN_FLOWS, at(&v4), [9, 4]),
-                through(LAN6_FLOWS, at(&v6), [6, 3]),
-                Watch {
-                    any_link: false,
-                    ..through(SERVED_FLOWS, at(&[the_box]), [2, 0])
-                },
-            ],
-        },
-        Role {
-            namespace: &ground.the_box,
-            serves: [vec![all], vec![]],
-            watches: vec![through(BOX_FLOWS, at(&v4), [3, 3])],
-        },
-        Role {
-            namespace: &ground.internet,
-            serves: [[&v4[..], &v6[..]].concat(), [v4, v6].concat()],
-            watches: vec![Watch {
-                any_link: false,
-                ..through(FROM_OUTSIDE, from_outside, [3, 0])
-            }],
-        },
-    ]
 }

@@ -18,6 +18,10 @@ pub(super) enum Happening {
     Carrier(usize),
     /// Nothing passes the modem for a while, and the cable stays in.
     Silence(usize),
+    /// The default route is gone for less than a second, as while a network manager starts again.
+    RouteAway(usize),
+    /// The link's IPv6 address is deprecated for a while (RFC 4862 §5.5.4).
+    Deprecated(usize),
     LeaseRenewed(usize),
     LeaseChanged(usize),
     DhcpClientRestarts(usize),
@@ -27,12 +31,23 @@ pub(super) enum Happening {
     Reload,
     /// The daemon is killed and started again.
     Kill,
+    /// Another router takes the virtual address for a while.
+    AnotherMaster,
+    KeepalivedRestarts,
+    RadvdRestarts,
+    /// Another prefix is advertised as the preferred one, and the present one as deprecated.
+    OtherPrefix,
+    ContainersReload,
+    PolicyTable,
 }
 
 impl Happening {
     /// Whether it takes something away for a while that is given back afterwards.
     pub fn lasts(self) -> bool {
-        matches!(self, Self::Carrier(_) | Self::Silence(_))
+        matches!(
+            self,
+            Self::Carrier(_) | Self::Silence(_) | Self::Deprecated(_) | Self::AnotherMaster
+        )
     }
 }
 
@@ -42,6 +57,8 @@ impl fmt::Display for Happening {
         match self {
             Self::Carrier(link) => write!(f, "{} loses its carrier", name(link)),
             Self::Silence(link) => write!(f, "{} goes silent behind its carrier", name(link)),
+            Self::RouteAway(link) => write!(f, "default route of {} goes and returns", name(link)),
+            Self::Deprecated(link) => write!(f, "IPv6 address of {} is deprecated", name(link)),
             Self::LeaseRenewed(link) => write!(f, "{} renews its lease", name(link)),
             Self::LeaseChanged(link) => write!(f, "{} gets another address", name(link)),
             Self::DhcpClientRestarts(link) => write!(f, "DHCP client of {} restarts", name(link)),
@@ -49,6 +66,12 @@ impl fmt::Display for Happening {
             Self::ShaperRestarts(link) => write!(f, "shaper of {} is set up anew", name(link)),
             Self::Reload => f.write_str("anabranch reloads"),
             Self::Kill => f.write_str("anabranch is killed and starts again"),
+            Self::AnotherMaster => f.write_str("another router has the virtual address"),
+            Self::KeepalivedRestarts => f.write_str("keepalived restarts"),
+            Self::RadvdRestarts => f.write_str("radvd restarts"),
+            Self::OtherPrefix => f.write_str("radvd prefers the other prefix"),
+            Self::ContainersReload => f.write_str("rules of the containers are loaded anew"),
+            Self::PolicyTable => f.write_str("policy table is flushed and made anew"),
         }
     }
 }
@@ -64,39 +87,63 @@ pub(super) struct Step {
     pub hold_ms: u64,
 }
 
-/// What happens to the links and the daemon, one after the other.
-pub(super) fn links(seed: u64) -> impl Iterator<Item = Step> {
+/// What happens to the links and the daemon, one after the other. `only` has words of the kinds that happen; all do if there
+/// are none.
+pub(super) fn links(seed: u64, only: &[String]) -> impl Iterator<Item = Step> + use<> {
     use Happening::*;
-    let mut kinds = vec![Reload, Kill, ShaperRestarts(STATIC)];
+    let mut kinds = vec![Reload, Kill, Deprecated(STATIC), ShaperRestarts(STATIC)];
     for link in 0..LINKS {
-        kinds.extend([Carrier(link), Silence(link)]);
+        kinds.extend([Carrier(link), Silence(link), RouteAway(link)]);
     }
     for link in LEASED {
         kinds.extend([
             LeaseRenewed(link),
             LeaseChanged(link),
+            DhcpClientRestarts(link),
             DhcpServerRestarts(link),
         ]);
     }
-    // udhcpc flushes the address when it starts; dhclient keeps it.
-    kinds.push(DhcpClientRestarts(1));
-    steps(kinds, seed)
+    steps(kinds, only, seed, 0)
+}
+
+/// What happens to the services meanwhile.
+pub(super) fn services(seed: u64, only: &[String]) -> impl Iterator<Item = Step> + use<> {
+    use Happening::*;
+    let kinds = vec![
+        AnotherMaster,
+        KeepalivedRestarts,
+        RadvdRestarts,
+        OtherPrefix,
+        ContainersReload,
+        PolicyTable,
+    ];
+    steps(kinds, only, seed, 1)
 }
 
 /// All kinds in random order, then all again in another.
-fn steps(kinds: Vec<Happening>, seed: u64) -> impl Iterator<Item = Step> {
+fn steps(
+    mut kinds: Vec<Happening>,
+    only: &[String],
+    seed: u64,
+    stream: u64,
+) -> impl Iterator<Item = Step> + use<> {
+    kinds.retain(|kind| {
+        let words = kind.to_string();
+        only.is_empty() || only.iter().any(|part| words.contains(part))
+    });
     let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(stream);
     let mut left = Vec::new();
-    std::iter::repeat_with(move || {
+    std::iter::from_fn(move || {
         if left.is_empty() {
             left.clone_from(&kinds);
             left.shuffle(&mut random);
         }
-        Step {
+        Some(Step {
             pause_ms: random.random_range(1500..4000),
-            what: left.pop().expect("there are kinds"),
+            what: left.pop()?,
             hold_ms: random.random_range(1000..6000),
-        }
+        })
     })
 }
 
@@ -105,18 +152,29 @@ mod tests {
     use super::*;
 
     fn first(seed: u64, count: usize) -> Vec<Step> {
-        links(seed).take(count).collect()
+        links(seed, &[]).take(count).collect()
     }
 
     #[test]
     fn the_same_seed_gives_the_same_order_and_another_one_another() {
         assert_eq!(first(7, 100), first(7, 100));
         assert_ne!(first(7, 100), first(8, 100));
+        let pauses = |steps: Vec<Step>| -> Vec<_> { steps.iter().map(|it| it.pause_ms).collect() };
+        let others = services(7, &[]).take(100).collect();
+        assert_ne!(pauses(others), pauses(first(7, 100)));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_happens() {
+        let only = ["carrier".to_owned()];
+        let mut steps = links(7, &only).take(20);
+        assert!(steps.all(|step| step.what.to_string().contains("carrier")));
+        assert_eq!(services(7, &only).next(), None);
     }
 
     #[test]
     fn every_kind_comes_before_any_comes_again() {
-        let kinds = 16;
+        let kinds = 21;
         let mut shown: Vec<_> = first(3, kinds)
             .iter()
             .map(|step| step.what.to_string())

@@ -1,12 +1,16 @@
 //! Where neighbours meet: one box with three links, and who stands beside the gateway in it.
 //!
 //! ```text
-//!                      ┌ wan0, lease by udhcpc ──── one ───┐
-//!  host ─ switch ─ lan0 box ─ wan1, lease by dhclient ── two ── internet
-//!                      └ wan2, static, HTB ─────── three ─┘
+//!  host ──┐                     ┌ wan0, lease by udhcpc ──── one ───┐
+//!  user ──┤ switch ── lan0 box ─┼ wan1, lease by dhclient ── two ───┼ internet ── warrior
+//!  peer ──┘           │  │  │   └ wan2, static, HTB ─────── three ─┘
+//!                     │  │  └ mesh0: the router of a policy table
+//!                     │  └ wg0: WireGuard to the road warrior
+//!                     └ docker0: a container
 //! ```
 //!
-//! Every ISP drops sources that are not its customer's (RFC 2827).
+//! `host` has the box as its router, `user` the virtual address, which `peer` takes now and then. Every ISP drops sources
+//! that are not its customer's (RFC 2827).
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,6 +25,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::plan::{LINKS, NAMES};
+use super::services::{Services, VIRTUAL};
 use crate::daemon::Daemon;
 use crate::topology::{Anabranch, LabError, Result, io_error, let_forward, settle, wan};
 use anabranch_testbed::netns::{self, Child, Namespace};
@@ -32,6 +37,9 @@ pub(super) const CUSTOMER: &str = "customer";
 const SERVERS: u8 = 8;
 /// Of servers.
 pub(super) const PORT: u16 = 7;
+/// Of the servers that containers and VPN clients ask. With `nat.forwards = "kernel"`, UDP of the LAN to an endpoint that
+/// answers somebody behind the kernel's NAT is left to that NAT, so they do not ask the same.
+pub(super) const KERNEL_PORT: u16 = 9;
 const READY: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
@@ -79,7 +87,7 @@ pub(super) fn address(link: usize, last: u8) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, last)
 }
 
-fn address6(link: usize, last: u16) -> Ipv6Addr {
+pub(super) fn address6(link: usize, last: u16) -> Ipv6Addr {
     let [a, b, c, ..] = network(link).1.segments();
     Ipv6Addr::new(a, b, c, 0, 0, 0, 0, last)
 }
@@ -93,11 +101,11 @@ pub(super) fn link_of(seen: IpAddr) -> Option<usize> {
 }
 
 /// The internet's servers, of both families.
-pub(super) fn servers() -> [Vec<SocketAddr>; 2] {
-    let v4 = |number| (Ipv4Addr::new(192, 0, 2, 10 + number), PORT).into();
+pub(super) fn servers(port: u16) -> [Vec<SocketAddr>; 2] {
+    let v4 = |number| (Ipv4Addr::new(192, 0, 2, 10 + number), port).into();
     let v6 = |number: u8| {
         let last = 0x10 + u16::from(number);
-        (Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, last), PORT).into()
+        (Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, last), port).into()
     };
     [
         (0..SERVERS).map(v4).collect(),
@@ -119,14 +127,20 @@ enum Access {
 /// A running site. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
 pub(super) struct Site {
     pub links: Links,
+    pub services: Services,
     pub ground: Ground,
 }
 
 /// The namespaces, and what is in them from the beginning.
 pub(super) struct Ground {
-    directory: TempDir,
+    pub directory: TempDir,
     pub host: Namespace,
+    pub user: Namespace,
+    pub peer: Namespace,
     _switch: Namespace,
+    pub container: Namespace,
+    pub mesh: Namespace,
+    pub warrior: Namespace,
     pub the_box: Namespace,
     pub isps: Vec<Namespace>,
     pub internet: Namespace,
@@ -148,9 +162,15 @@ impl Site {
             let present: Result<Vec<_>> = (0..LINKS).map(|link| ground.present(link)).collect();
             Ok(present?.iter().all(Option::is_some))
         })?;
+        let services = Services::start(&ground)?;
+        until(
+            "hosts are told a router, and one has the virtual address",
+            || Ok(ground.hears_router()? && ground.is_master()?),
+        )?;
         let gateway = Anabranch::start(&ground.the_box, binary, &configuration())?;
         let site = Self {
             links: Links { gateway, accesses },
+            services,
             ground,
         };
         until("every link up", || {
@@ -169,11 +189,23 @@ impl Ground {
         let directory = TempDir::with_prefix("anabranch-neighbours-")
             .map_err(io_error("making a directory"))?;
         let switch = namespace("switch")?;
-        let host = namespace("host")?;
+        let [host, user, peer] = [namespace("host")?, namespace("user")?, namespace("peer")?];
         let the_box = namespace("box")?;
         let internet = namespace("internet")?;
-        lay_lan(&switch, &host, &the_box)?;
-        for server in servers().concat() {
+        lay_lan(&switch, &the_box)?;
+        for (name, number, hosts) in [("host", 10, &host), ("user", 11, &user), ("peer", 2, &peer)]
+        {
+            hosts.veth("eth0", &switch, name)?;
+            switch.ip(&format!("link set {name} master br0"))?;
+            hosts.ip(&format!("address add 192.168.1.{number}/24 dev eth0"))?;
+        }
+        host.ip(&format!("route add default via {BOX}"))?;
+        user.ip(&format!("route add default via {VIRTUAL}"))?;
+        // Neither is on for those who are told their addresses.
+        for key in ["accept_ra", "autoconf"] {
+            host.set_sysctl(&format!("net/ipv6/conf/eth0/{key}"), "1")?;
+        }
+        for server in servers(PORT).concat() {
             internet.add_address("lo", server.ip(), host_bits(server.ip()))?;
         }
         let isps = (0..LINKS).map(|link| lay_link(link, &the_box, &internet));
@@ -181,11 +213,21 @@ impl Ground {
         let ground = Self {
             directory,
             host,
+            user,
+            peer,
             _switch: switch,
+            container: namespace("container")?,
+            mesh: namespace("mesh")?,
+            warrior: namespace("warrior")?,
             the_box,
             isps,
             internet,
         };
+        let (warrior, internet) = (&ground.warrior, &ground.internet);
+        warrior.veth("eth0", internet, "warrior")?;
+        warrior.ip("address add 10.254.0.2/30 dev eth0")?;
+        internet.ip("address add 10.254.0.1/30 dev warrior")?;
+        warrior.ip("route add default via 10.254.0.1")?;
         ground.shape(LINKS - 1)?;
         Ok(ground)
     }
@@ -206,6 +248,17 @@ impl Ground {
             "class add dev {device} parent 1: classid 1:10 htb rate 50mbit burst 15k"
         ))?;
         Ok(())
+    }
+
+    /// Whether the LAN host has a default route by router advertisements.
+    pub fn hears_router(&self) -> Result<bool> {
+        Ok(!self.host.ip("-6 route show default")?.is_empty())
+    }
+
+    /// Whether the box has the virtual address.
+    pub fn is_master(&self) -> Result<bool> {
+        let addresses = self.the_box.ip(&format!("-4 address show to {VIRTUAL}"))?;
+        Ok(!addresses.is_empty())
     }
 
     /// The present IPv4 address of a link, if it has one.
@@ -288,20 +341,14 @@ fn host_bits(address: IpAddr) -> u8 {
     if address.is_ipv6() { 128 } else { 32 }
 }
 
-fn lay_lan(switch: &Namespace, host: &Namespace, the_box: &Namespace) -> Result<()> {
+fn lay_lan(switch: &Namespace, the_box: &Namespace) -> Result<()> {
     switch.ip("link add br0 type bridge forward_delay 0 mcast_snooping 0")?;
     switch.ip("link set br0 up")?;
     the_box.veth(LAN, switch, "box")?;
-    host.veth("eth0", switch, "host")?;
-    for port in ["box", "host"] {
-        switch.ip(&format!("link set {port} master br0"))?;
-    }
+    switch.ip("link set box master br0")?;
     the_box.add_address(LAN, BOX.parse().expect("an address"), 24)?;
-    the_box.ip("address add fd00:1::1/64 dev lan0 nodad")?;
-    host.ip("address add 192.168.1.10/24 dev eth0")?;
-    host.ip(&format!("route add default via {BOX}"))?;
-    host.ip("address add fd00:1::10/64 dev eth0 nodad")?;
-    host.ip("route add default via fd00:1::1")?;
+    the_box.ip(&format!("address add fd00:1::1/64 dev {LAN} nodad"))?;
+    the_box.ip(&format!("address add fd00:2::1/64 dev {LAN} nodad"))?;
     let_forward(the_box, Families::Both)
 }
 
@@ -365,7 +412,7 @@ pub(super) fn metric(link: usize) -> usize {
 }
 
 /// The default route of a link, in the words of `ip route`.
-fn route(link: usize) -> String {
+pub(super) fn route(link: usize) -> String {
     let (router, device, metric) = (address(link, 1), wan(link), metric(link));
     format!("default via {router} dev {device} metric {metric}")
 }
@@ -472,7 +519,7 @@ fn configuration() -> String {
             "link.{name} = {{ device = \"{device}\", down = \"100mbit\", up = \"100mbit\" }}\n"
         );
     }
-    let [v4, v6] = servers();
+    let [v4, v6] = servers(PORT);
     text + &format!(
         "probe.targets = [\"icmp:{}\", \"tcp:{}\", \"icmp:{}\", \"tcp:{}\"]\n",
         v4[0].ip(),
