@@ -101,6 +101,15 @@ impl Services {
     }
 }
 
+impl Drop for Services {
+    /// Both have processes of their own, which outlive a parent that is killed and not one that is told to end.
+    fn drop(&mut self) {
+        for program in [&mut self.keepalived, &mut self.radvd] {
+            let _ = program.terminate(GRACE);
+        }
+    }
+}
+
 /// Ends a program, which may have something to say before.
 pub(super) fn stop(child: &mut Child) -> Result<()> {
     let ended = child.terminate(GRACE);
