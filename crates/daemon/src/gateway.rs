@@ -701,7 +701,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         };
         let is_kept = others.contains(&former.address) && former.prefix == external.prefix;
         if is_kept && !self.is_routed(id, family) {
-            self.linger(id, family, former.address);
+            let switched = self.plane.walker().now();
+            self.linger(id, family, former.address, switched);
             return;
         }
         if former.address != external.address {
@@ -712,12 +713,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    fn linger(&mut self, link: LinkId, family: Family, address: IpAddr) {
+    fn linger(&mut self, link: LinkId, family: Family, address: IpAddr, opened_before: Duration) {
         self.lingering.push(Lingering {
             link,
             family,
             address,
-            opened_before: self.plane.walker().now(),
+            opened_before,
         });
     }
 
@@ -882,32 +883,25 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         if !self.shell.adopted {
             return Ok(());
         }
-        let rows = self.plane.walker().flows()?;
-        for (link, family, address) in self.kept(&rows) {
-            self.linger(link, family, address);
+        let walker = self.plane.walker();
+        let rows = walker.flows()?;
+        let now = walker.now();
+        let kept = rows.iter().filter(|row| self.is_kept(row));
+        for ((link, family, address), opened_before) in last_opened(kept, now, address_of) {
+            self.linger(link, family, address, opened_before);
         }
         let stale = rows.iter().filter(|row| self.is_stale(row));
-        let stale: BTreeSet<(u16, bool)> =
-            stale.map(|row| (row.link, row.local.is_ipv6())).collect();
-        for (link, is_v6) in stale {
-            let id = LinkId(link);
-            let family = if is_v6 { Family::V6 } else { Family::V4 };
-            let walker = self.plane.walker();
-            let ended = end(&*walker, all_flows(id, family), walker.now())?;
+        for ((id, family), opened_before) in last_opened(stale, now, path_of) {
+            let ended = end(&*walker, all_flows(id, family), opened_before)?;
             self.left(id, family).tell(ended);
         }
         Ok(())
     }
 
-    /// Former external addresses that flows still have, and their devices too.
-    fn kept(&self, rows: &[FlowRow]) -> BTreeSet<(LinkId, Family, IpAddr)> {
-        let of_row = |row: &FlowRow| {
-            let external = row.external.ip();
-            (LinkId(row.link), Family::from(external), external)
-        };
-        let all = rows.iter().map(of_row);
-        all.filter(|(link, family, external)| self.others(*link, *family).contains(external))
-            .collect()
+    /// Whether a flow has a former external address that its device has, too.
+    fn is_kept(&self, row: &FlowRow) -> bool {
+        let (id, family, external) = address_of(row);
+        self.others(id, family).contains(&external)
     }
 
     fn others(&self, id: LinkId, family: Family) -> &[IpAddr] {
@@ -916,8 +910,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 
     fn is_stale(&self, row: &FlowRow) -> bool {
-        let (id, external) = (LinkId(row.link), row.external.ip());
-        let family = Family::from(external);
+        let (id, family, external) = address_of(row);
         let moved = match (self.is_routed(id, family), self.path_of(id, family)) {
             (true, _) => row.external != row.local,
             (false, Some(path)) => {
@@ -1324,6 +1317,36 @@ fn is_in_prefix(path: &LinkPath, address: IpAddr) -> bool {
     path.prefix.is_some_and(|(network, length)| {
         Prefix::new(network.into(), length).overlaps(Prefix::host(address))
     })
+}
+
+/// The link and the external address of a flow.
+fn address_of(row: &FlowRow) -> (LinkId, Family, IpAddr) {
+    let external = row.external.ip();
+    (LinkId(row.link), Family::from(external), external)
+}
+
+/// The same without the address.
+fn path_of(row: &FlowRow) -> (LinkId, Family) {
+    let (link, family, _) = address_of(row);
+    (link, family)
+}
+
+/// Just after the youngest of the flows that have a key in common was opened, by the programs' clock: what a link opened later has
+/// another address.
+fn last_opened<'a, K: Ord>(
+    rows: impl Iterator<Item = &'a FlowRow>,
+    now: Duration,
+    key: impl Fn(&FlowRow) -> K,
+) -> BTreeMap<K, Duration> {
+    let mut last = BTreeMap::new();
+    for row in rows {
+        // Ages are cut to whole milliseconds, and told before `now`.
+        let opened =
+            now.saturating_sub(Duration::from_millis(row.age_ms)) + Duration::from_millis(1);
+        let latest = last.entry(key(row)).or_insert(opened);
+        *latest = opened.max(*latest);
+    }
+    last
 }
 
 fn all_flows(link: LinkId, family: Family) -> Ending {

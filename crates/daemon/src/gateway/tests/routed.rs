@@ -14,7 +14,7 @@ fn with(fiber: &str) -> String {
 }
 
 /// A flow that the LAN host knows by `local`, and the internet by `external`.
-fn flow(link: u16, local: &str, external: &str) -> FlowRow {
+pub fn flow(link: u16, local: &str, external: &str) -> FlowRow {
     FlowRow {
         proto: "tcp".into(),
         state: FlowState::Established,

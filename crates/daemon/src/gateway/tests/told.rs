@@ -136,6 +136,57 @@ async fn flows_keep_a_former_address_for_as_long_as_the_device_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn adopted_flows_of_a_former_address_end_without_those_opened_after_them() {
+    const ADOPTED: Duration = Duration::from_secs(1000);
+    let millisecond = Duration::from_millis(1);
+    for (addresses, external, ends) in [
+        (&["203.0.113.2/24"][..], "203.0.113.7:4000", true),
+        (
+            &["203.0.113.2/24", "203.0.113.7/24"],
+            "203.0.113.7:4000",
+            false,
+        ),
+        (&["203.0.113.2/24"], "203.0.113.2:4000", false),
+    ] {
+        let world = world();
+        {
+            let mut world = world.lock().unwrap();
+            world.now = ADOPTED;
+            let aged = |external, age_ms| FlowRow {
+                age_ms,
+                ..routed::flow(0, "198.18.0.5:4000", external)
+            };
+            world.flows = vec![
+                aged(external, 90_000),
+                aged(external, 60_000),
+                aged("203.0.113.2:4001", 30_000),
+            ];
+            world
+                .host
+                .devices
+                .insert("wan0".into(), device(FIBER, addresses));
+        }
+        let rig = Rig::start_in(CONFIG, world, true).await;
+        let switched = ADOPTED - Duration::from_secs(60) + millisecond;
+        let expected = ends.then_some(switched);
+        let ended = || rig.world.lock().unwrap().ended_before.clone();
+        assert!(
+            ended().into_iter().eq(expected),
+            "{addresses:?}: {:?}",
+            ended()
+        );
+        if addresses.len() > 1 {
+            rig.change_host(|host| {
+                let wan = device(FIBER, &["203.0.113.2/24"]);
+                host.devices.insert("wan0".into(), wan);
+            })
+            .await;
+            assert_eq!(ended(), [switched], "once its address leaves the device");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_device_that_is_deleted_and_made_anew_keeps_its_flows_from_the_others() {
     let rig = Rig::start().await;
     rig.told();
