@@ -4,12 +4,14 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_core::rules::Moment;
 use anabranch_core::rules::file::Remark;
 use anabranch_dataplane::Gateway;
 use anyhow::Context;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::config::{Config, Configuration};
 use crate::error::Error;
@@ -27,6 +29,9 @@ use crate::slots::{Orders, Slots};
 use crate::trunk;
 use anabranch_api::ReasonCount;
 use anabranch_api::{Finding, Paths};
+
+/// Whoever asks how all is waits no longer for what stands beside.
+const SURVEY_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the gateway or trunk of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
 /// was. `ready` is called once packets are forwarded.
@@ -155,10 +160,15 @@ impl Surroundings for RealHost<'_> {
         host: Snapshot,
     ) -> impl Future<Output = anyhow::Result<Vec<Finding>>> + Send + 'static {
         let neighbours = Arc::clone(&self.neighbours);
-        let (netlink, config) = (self.netlink.handle.clone(), config.clone());
-        async move {
+        let config = config.clone();
+        let survey = async move {
             let mut neighbours = neighbours.lock().await;
-            neighbours.survey(&netlink, &config, &host).await
+            neighbours.survey(&config, &host).await
+        };
+        async {
+            timeout(SURVEY_MAX, survey)
+                .await
+                .context("survey the host")?
         }
     }
 

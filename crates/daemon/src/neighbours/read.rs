@@ -17,7 +17,7 @@ use super::qdiscs::IngressQdisc;
 use super::{Scene, findings};
 use crate::config::Config;
 use crate::host::nft;
-use crate::observe::Snapshot;
+use crate::observe::{Netlink, Snapshot};
 
 /// The names of the filters of any Anabranch begin with this.
 const OUR_FILTERS: &str = "anabranch/";
@@ -38,15 +38,17 @@ pub struct Reader {
 
 impl Reader {
     /// What stands beside a gateway of this configuration.
+    ///
+    /// By a connection of its own: a netlink socket carries one dump at a time, and nothing of the gateway's waits for a survey.
     pub async fn survey(
         &mut self,
-        netlink: &Handle,
         config: &Config,
         host: &Snapshot,
     ) -> anyhow::Result<Vec<Finding>> {
         self.list_nftables().await;
+        let netlink = Netlink::connect()?;
         let scene = Scene {
-            ingress: ingress(netlink).await?,
+            ingress: ingress(&netlink.handle).await?,
             netfilter: self.ruleset.clone(),
             legacy_tables: legacy_tables(),
             conntrack: conntrack(),

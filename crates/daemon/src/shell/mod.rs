@@ -170,8 +170,7 @@ fn status_line<R: Role>(role: &R) -> String {
 }
 
 fn tell_manager(line: String, told: &mut String) {
-    if line != *told {
-        notify(&format!("STATUS={line}"));
+    if line != *told && notify(&format!("STATUS={line}")) {
         *told = line;
     }
 }
