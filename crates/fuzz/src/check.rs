@@ -400,7 +400,8 @@ impl<'a> Case<'a> {
         demand!(hears, "{local:?} never spoke to {from}");
         let segment = came.segment().filter(|segment| segment.flags & SYN != 0);
         let answer = segment.and_then(|segment| segment.ack);
-        let is_young = flow.state & abi::STATE_CONFIRMED == 0;
+        // What answers no SYN of the flow's is its host's to judge, and binds nothing.
+        let is_young = flow.state & abi::STATE_CONFIRMED == 0 && self.reason.name != "CHALLENGE";
         let stream = (local, (from, came.ports().map_or(0, |(port, _)| port)));
         demand!(
             !is_young || answer.is_none_or(|ack| self.memory.may_be_sent(stream, ack)),
@@ -449,7 +450,7 @@ impl<'a> Case<'a> {
         self.is_the_same(Way::In, &came, &left, Some(LAN_MTU))
     }
 
-    /// A bare ACK to a SYN that nothing has answered (RFC 9293 section 3.10.7.4).
+    /// A bare ACK to a SYN that nothing has answered (RFC 9293 section 3.10.7.4), or a SYN/ACK that acknowledges another number.
     fn challenged(&self) -> Verdict {
         let came = self.came()?;
         let says = came.segment().ok_or("it is no segment")?;
