@@ -237,7 +237,8 @@ __noinline int give_to_helper(struct packet *p)
 	classify(p);
 	p->kernel_link = link_of_pair(p);
 	const struct ab_choice *now = choice_of(s->opening.class, p->family);
-	__u32 is_bound = now && p->kernel_link && ab_is_usable(now, p->kernel_link - 1);
+	/* Linux 6.1 learns from a comparison with zero nothing of what is one less. */
+	__u32 is_bound = now && p->kernel_link && ab_is_usable(now, (p->kernel_link - 1) & (AB_MAX_LINKS - 1));
 	if (is_first_syn(p) && !is_bound) {
 		begin_choice(p);
 		choose_link(0, 0);
