@@ -156,8 +156,10 @@ pub struct GatewayRole<P, S> {
     pub(crate) survey: Survey,
     /// One at most.
     surveys: JoinSet<anyhow::Result<Vec<Finding>>>,
-    /// Who wants to know how all is, answered when the survey is done that began with the question.
+    /// Who wants to know how all is, answered after the survey that began with the question.
     asking: Vec<oneshot::Sender<Response>>,
+    /// Those whose survey is done.
+    surveyed: Vec<oneshot::Sender<Response>>,
     /// The local port of questions to destinations: none that NAT gives away.
     asks_from: u16,
 }
@@ -234,6 +236,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             survey: Survey::default(),
             surveys: JoinSet::new(),
             asking: Vec::new(),
+            surveyed: Vec::new(),
             wrong_answers: BTreeMap::new(),
             asks_from: any_of(surroundings.ephemeral_ports()?),
             config,
@@ -822,9 +825,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             Ok(found) => self.survey.tell(found),
             Err(error) => tracing::debug!("survey of the host: {error:#}"),
         }
-        for reply in std::mem::take(&mut self.asking) {
-            self.tell_status(reply);
-        }
+        self.surveyed.append(&mut self.asking);
     }
 
     fn tell_status(&mut self, reply: oneshot::Sender<Response>) {
@@ -839,8 +840,6 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 
     fn status(&mut self) -> Result<Status, plane::Error> {
-        let now = self.shell.now();
-        self.driver.read_counters(now, &mut self.plane)?;
         let classes = self.plane.class_counters()?;
         let mut status = view::status(self, &classes)?;
         status.prefixes.listed = self.driver.listed().len() as u64;
@@ -1129,6 +1128,11 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         if self.shell.take_look() {
             self.look().await?;
         }
+        let asking = std::mem::take(&mut self.surveyed);
+        if !asking.is_empty() {
+            let now = self.shell.now();
+            self.driver.read_counters(now, &mut self.plane)?;
+        }
         self.turn_balancer()?;
         if self.told_rules.is_none() {
             self.tell_rules()?;
@@ -1141,6 +1145,10 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         for (link, address) in std::mem::take(&mut self.abandoned) {
             let name = self.slots.name(link).unwrap_or("of before");
             self.surroundings.abandon(name, address);
+        }
+        // Whoever reads of a verdict finds the host as it follows from it.
+        for reply in asking {
+            self.tell_status(reply);
         }
         Ok(())
     }

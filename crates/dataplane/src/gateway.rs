@@ -20,6 +20,7 @@ use crate::{
     object::{self, Object, gateway_object},
     reasons, routes,
     run::{self, Ran},
+    traffic::Carried,
     upgrade,
     walk::{Clock, Occupancy, monotonic_now},
 };
@@ -318,34 +319,23 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the read.
     pub fn class_counters(&self) -> Result<Vec<ClassCounters>, Error> {
+        let carried = self.carried()?;
         let class = |class: u8| {
             let counts = self.object.maps.classes.get(&class.into(), 0);
-            let mut traffic = vec![abi::Traffic::default(); abi::MAX_LINKS];
-            for family in Family::ALL {
-                self.add_traffic(class, family, traffic.iter_mut())?;
-            }
+            let of_link = |link| {
+                let families = Family::ALL.map(|family| carried.of(class, link, family));
+                families.into_iter().sum()
+            };
             Ok(ClassCounters {
-                traffic,
+                traffic: all_links().map(of_link).collect(),
                 counts: counts.map_err(Error::map("classes"))?,
             })
         };
         (0..self.classes).map(class).collect()
     }
 
-    /// Adds to each of the `links` what it has carried of a class and family, all CPUs added up.
-    fn add_traffic<'a>(
-        &self,
-        class: u8,
-        family: Family,
-        links: impl Iterator<Item = &'a mut abi::Traffic>,
-    ) -> Result<(), Error> {
-        for (link, traffic) in (0..).zip(links) {
-            let place = abi::traffic_place(class, link, family);
-            let per_cpu = self.object.maps.traffic.get(&place, 0);
-            let per_cpu = per_cpu.map_err(Error::map("traffic"))?;
-            per_cpu.iter().for_each(|cpu| *traffic += *cpu);
-        }
-        Ok(())
+    fn carried(&self) -> Result<Carried, Error> {
+        Carried::read(&self.object.maps.traffic, self.classes)
     }
 
     /// Puts the right program at a device's ingress; a device that has it keeps it.
@@ -516,20 +506,16 @@ impl DataPlane for Gateway {
     fn counters(&mut self) -> Result<Vec<LinkCounters>, Error> {
         let gauges = self.object.maps.gauges.get(&0, 0);
         let gauges = gauges.map_err(Error::map("gauges"))?;
-        let mut links: Vec<LinkCounters> = gauges.target[..abi::MAX_LINKS]
-            .iter()
-            .map(|&flows| LinkCounters {
-                traffic: PerFamily::default(),
-                flows,
-            })
-            .collect();
-        for class in 0..self.classes {
-            for family in Family::ALL {
-                let of_family = links.iter_mut().map(|link| &mut link.traffic[family]);
-                self.add_traffic(class, family, of_family)?;
-            }
-        }
-        Ok(links)
+        let carried = self.carried()?;
+        let of_classes = |link, family| -> abi::Traffic {
+            let classes = 0..self.classes;
+            classes.map(|class| carried.of(class, link, family)).sum()
+        };
+        let counters = |(link, &flows)| LinkCounters {
+            traffic: PerFamily::from_fn(|family| of_classes(link, family)),
+            flows,
+        };
+        Ok(all_links().zip(&gauges.target).map(counters).collect())
     }
 
     fn install(
@@ -563,6 +549,10 @@ impl DataPlane for Gateway {
         let walker = &self.walker;
         walker.end_flows(link, family, classes, Which::All, walker.now())
     }
+}
+
+fn all_links() -> impl Iterator<Item = LinkId> {
+    (0..abi::MAX_LINKS as u16).map(LinkId)
 }
 
 /// The program of a device.

@@ -34,6 +34,7 @@ mod reasons;
 mod reset;
 mod routes;
 mod run;
+mod traffic;
 pub mod trunk;
 mod upgrade;
 mod walk;

@@ -40,9 +40,9 @@ pub const fn choice_place(class: u8, family: Family) -> u32 {
     family as u32 * MAX_CLASSES as u32 + class as u32
 }
 
-/// Where the traffic of class `class` on link `link` stands.
+/// Where the traffic of class `class` on link `link` stands: that of the first classes lies together.
 pub const fn traffic_place(class: u8, link: u16, family: Family) -> u32 {
-    choice_place(class, family) * MAX_LINKS as u32 + link as u32
+    (class as u32 * FAMILIES as u32 + family as u32) * MAX_LINKS as u32 + link as u32
 }
 
 impl Set {
@@ -244,6 +244,15 @@ impl std::ops::AddAssign for Traffic {
         self.rx_bytes += cpu.rx_bytes;
         self.rx_progress += cpu.rx_progress;
         self.syn_retries += cpu.syn_retries;
+    }
+}
+
+impl std::iter::Sum for Traffic {
+    fn sum<I: Iterator<Item = Traffic>>(all: I) -> Traffic {
+        all.fold(Traffic::default(), |mut sum, one| {
+            sum += one;
+            sum
+        })
     }
 }
 

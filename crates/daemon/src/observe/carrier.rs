@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
-use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkHeader, LinkMessage};
+use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage};
 use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use tokio::sync::Notify;
 
@@ -25,6 +25,8 @@ use super::netlink::is_running;
 
 /// Between two readings, each of which takes 0.12 ms of a processor for two devices and 0.19 ms for eight.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// Type of the message that tells of a device (linux/rtnetlink.h).
+const RTM_NEWLINK: u16 = 16;
 /// One device's message, without its counters, takes one or two kilobytes.
 const MESSAGE_BYTES_MAX: usize = 32_768;
 
@@ -138,11 +140,10 @@ impl Kernel {
         let question = question(ifindex);
         self.socket.send(&question, 0)?;
         let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
-        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&self.buffer[..length])?;
-        Ok(match answer.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => is_running(&link),
-            _ => false,
-        })
+        // Flags are all that is wanted: the rest of the message is not taken apart.
+        let answer = NetlinkBuffer::new_checked(&self.buffer[..length])?;
+        Ok(answer.message_type() == RTM_NEWLINK
+            && is_running(&LinkHeader::parse(answer.payload())?))
     }
 }
 

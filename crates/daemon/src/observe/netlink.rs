@@ -14,7 +14,7 @@ use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use netlink_packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+    InfoKind, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkLayerType, LinkMessage,
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType,
@@ -244,7 +244,7 @@ fn device(message: &LinkMessage) -> Option<(String, Device)> {
     }
     let device = Device {
         ifindex: message.header.index,
-        running: is_running(message),
+        running: is_running(&message.header),
         mtu,
         layer3: message.header.link_layer_type != LinkLayerType::Ether,
         resolves: !message.header.flags.contains(LinkFlags::Noarp),
@@ -316,9 +316,9 @@ fn above(message: &LinkMessage) -> Option<Above> {
 
 /// Up, with carrier, and sending: a carrier that is lost shows first in one flag, one that is found last in the other
 /// (linux/net/core/link_watch.c).
-pub(super) fn is_running(message: &LinkMessage) -> bool {
+pub(super) fn is_running(header: &LinkHeader) -> bool {
     let flags = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
-    message.header.flags.contains(flags)
+    header.flags.contains(flags)
 }
 
 /// An address of a device.

@@ -38,8 +38,17 @@ fn a_connection_begins_over_the_link_whose_probe_is_answered_first(family: Famil
     for stream in &mut streams {
         echo(stream).expect("a connection");
     }
-    assert_eq!(packets(&daemon, "probe-out"), 2 * CONNECTIONS);
-    assert_eq!(packets(&daemon, "probe-answered"), CONNECTIONS);
+    let reasons = daemon.status().reasons;
+    assert_eq!(
+        packets(&daemon, "probe-out"),
+        2 * CONNECTIONS,
+        "{reasons:?}"
+    );
+    assert_eq!(
+        packets(&daemon, "probe-answered"),
+        CONNECTIONS,
+        "{reasons:?}"
+    );
     until("every other probe is answered, too", || {
         packets(&daemon, "probe-late") == CONNECTIONS
     });
