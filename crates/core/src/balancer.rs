@@ -263,7 +263,6 @@ pub struct Balancer {
     classes: BTreeMap<ClassId, Class>,
     /// Of the classes that survey their destinations.
     surveys: BTreeMap<ClassId, Survey>,
-    started: Time,
     events: VecDeque<Event>,
 }
 
@@ -289,7 +288,6 @@ impl Balancer {
             links: Links::new(now, links, &config),
             classes: classes.into_iter().map(class).collect(),
             surveys,
-            started: now,
             events: VecDeque::new(),
             config,
         };
@@ -612,8 +610,7 @@ impl Balancer {
 
     /// When to call next, and why.
     pub fn poll_timeout(&self) -> (Time, Wakeup) {
-        let counted = self.links.counted;
-        let counters = counted.map_or(self.started, |counted| counted + self.config.poll);
+        let counters = self.links.read_due(self.config.poll);
         let links = self.links.iter();
         let paths = links.flat_map(|(id, link)| {
             let paths = link.paths.iter();

@@ -171,26 +171,23 @@ impl Driver {
     }
 
     pub fn handle_answer(&mut self, now: Time, order: ProbeOrder, round_trip: Duration) {
-        let ProbeOrder {
-            request,
-            generation,
-        } = order;
-        if generation >= self.changed[request.link.index()] {
+        if self.is_current(order) {
             let balancer = self.core.balancer_mut();
-            balancer.handle_answer(now, &request, round_trip);
+            balancer.handle_answer(now, &order.request, round_trip);
         }
     }
 
     /// What somebody else than who was asked answered.
     pub fn handle_wrong_answer(&mut self, now: Time, order: ProbeOrder) {
-        let ProbeOrder {
-            request,
-            generation,
-        } = order;
-        if generation >= self.changed[request.link.index()] {
+        if self.is_current(order) {
             let balancer = self.core.balancer_mut();
-            balancer.handle_wrong_answer(now, &request);
+            balancer.handle_wrong_answer(now, &order.request);
         }
+    }
+
+    /// Its slot has the same link as when it was given.
+    fn is_current(&self, order: ProbeOrder) -> bool {
+        order.generation >= self.changed[order.request.link.index()]
     }
 
     /// No link works.

@@ -5,16 +5,18 @@
 //! for long, and nothing else touches the state. All is generic over the data path ([`Plane`]) and over the rest of
 //! the world ([`Surroundings`]), so that its tests run on virtual time without a kernel.
 
+mod answers;
+mod endings;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
+use anabranch_core::rules::{Class, Moment, WhenNone, active, compile};
 use anabranch_core::{
-    Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, ProbeRequest, Question,
-    Reach, TargetSpec, Time, Whom,
+    ClassCounters, ClassId, Family, LinkId, LinkState, ProbeRequest, Question, Reach, TargetSpec,
+    Time, Whom,
 };
 use anabranch_policy::PerFamily;
 use anabranch_policy::abi::link_place;
@@ -26,24 +28,25 @@ use tokio::time::Instant;
 use crate::classes::ClassSlots;
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::Call;
-use crate::driver::{Driver, Ending, ProbeOrder};
+use crate::driver::{Driver, ProbeOrder};
 use crate::error::with_causes;
 use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
 use crate::neighbours::Survey;
-use crate::observe::{Attachment, Desired, Grace, LinkView, Prefix, Snapshot};
+use crate::observe::{Attachment, Desired, Grace, LinkView, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
 use crate::probe::{Answer, Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
-use anabranch_api::{
-    Explained, Finding, LinkAction, PassedRule, PrefixesStatus, Request, Response, Severity, Status,
-};
-use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
+use anabranch_api::{Finding, ReasonCount, Request, Response, Severity};
+use answers::{admin, list_flows, list_prefixes, words};
+use endings::{External, Left, Lingering};
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
 const SWEEP_REST: u32 = 200;
+/// A table that was empty is swept this often.
+const SWEEP_REST_EMPTY: Duration = Duration::from_secs(5);
 /// The host is looked at this often even if netlink is silent.
 const LOOK_TICKS: u64 = 30;
 /// Probes under way; more would mean that answers are never given up.
@@ -164,32 +167,6 @@ pub struct GatewayRole<P, S> {
     asks_from: u16,
 }
 
-/// What the flows of a link have as their external addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct External {
-    address: IpAddr,
-    prefix: Option<(Ipv6Addr, u8)>,
-}
-
-/// An address that a link's flows had before the present one.
-#[derive(Debug, Clone, Copy)]
-struct Lingering {
-    link: LinkId,
-    family: Family,
-    address: IpAddr,
-    /// By the clock of the programs: those that began later have another.
-    opened_before: Duration,
-}
-
-impl From<&LinkPath> for External {
-    fn from(path: &LinkPath) -> Self {
-        Self {
-            address: path.external,
-            prefix: path.prefix,
-        }
-    }
-}
-
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// `former` are the slots of an earlier daemon, and the orders it was given. Nothing is told to anybody yet.
     pub fn new(
@@ -288,41 +265,11 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         (swept, took): (Result<Swept, plane::Error>, Duration),
     ) -> anyhow::Result<()> {
         self.swept = swept?;
-        self.sweep_at = Instant::now() + took * SWEEP_REST;
-        Ok(())
-    }
-
-    // ---- flows end
-
-    /// Those that are open now: what is opened from now on stays, however late the walk begins.
-    fn end_flows(&mut self, ending: Ending) {
-        let ordered = self.plane.walker().now();
-        self.end_flows_before(ending, ordered);
-    }
-
-    fn end_flows_before(&mut self, ending: Ending, opened_before: Duration) {
-        let walker = self.plane.walker();
-        let left = self.left(ending.link, ending.family);
-        self.endings
-            .spawn_blocking(move || (left, end(&*walker, ending, opened_before)));
-    }
-
-    fn left(&self, id: LinkId, family: Family) -> Left {
-        Left {
-            link: self.slots.name(id).unwrap_or("of before").to_owned(),
-            routed: self.is_routed(id, family),
-        }
-    }
-
-    fn ended(&mut self, (left, ended): (Left, Result<Ended, plane::Error>)) -> anyhow::Result<()> {
-        left.tell(ended?);
-        if self.endings.is_empty() {
-            self.shell.tell_rest_soon();
-            for (reply, response) in self.unanswered.drain(..) {
-                // Whoever asked may have gone.
-                let _ = reply.send(response);
-            }
-        }
+        let rest = match self.swept.met {
+            0 => SWEEP_REST_EMPTY,
+            _ => took * SWEEP_REST,
+        };
+        self.sweep_at = Instant::now() + rest;
         Ok(())
     }
 
@@ -695,58 +642,6 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Flows of an address that the link no longer has are ended: nothing will answer to it. As long as its device has it, they
-    /// keep it (RFC 4862 section 5.5.4). Those of a link without NAT have addresses of their own.
-    fn take_external(&mut self, id: LinkId, family: Family, external: External, others: &[IpAddr]) {
-        let former = self.externals.insert((id, family), external);
-        let Some(former) = former.filter(|former| *former != external) else {
-            return;
-        };
-        let is_kept = others.contains(&former.address) && former.prefix == external.prefix;
-        if is_kept && !self.is_routed(id, family) {
-            let switched = self.plane.walker().now();
-            self.linger(id, family, former.address, switched);
-            return;
-        }
-        if former.address != external.address {
-            self.abandoned.push((id, former.address));
-        }
-        if !self.is_routed(id, family) {
-            self.end_flows(all_flows(id, family));
-        }
-    }
-
-    fn linger(&mut self, link: LinkId, family: Family, address: IpAddr, opened_before: Duration) {
-        self.lingering.push(Lingering {
-            link,
-            family,
-            address,
-            opened_before,
-        });
-    }
-
-    /// Ends the flows of addresses that their devices have no longer.
-    fn end_lingering(&mut self, wanted: &Desired) {
-        let stays = |lingering: &Lingering| {
-            let view = wanted.links.get(&lingering.link);
-            let path = view.map(|view| &view.paths[lingering.family]);
-            path.is_some_and(|path| path.others.contains(&lingering.address))
-        };
-        let external = |lingering: &Lingering| {
-            let key = (lingering.link, lingering.family);
-            self.externals.get(&key).map(|external| external.address)
-        };
-        let all = std::mem::take(&mut self.lingering).into_iter();
-        let former = all.filter(|lingering| external(lingering) != Some(lingering.address));
-        let (stay, leave): (Vec<_>, Vec<_>) = former.partition(stays);
-        self.lingering = stay;
-        for lingering in leave {
-            self.abandoned.push((lingering.link, lingering.address));
-            let ending = all_flows(lingering.link, lingering.family);
-            self.end_flows_before(ending, lingering.opened_before);
-        }
-    }
-
     /// As the classes' choices and the rules that hold have them.
     fn ways(&self) -> Ways {
         let held = match &self.told_rules {
@@ -828,25 +723,6 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.surveyed.append(&mut self.asking);
     }
 
-    fn tell_status(&mut self, reply: oneshot::Sender<Response>) {
-        match self.status() {
-            Ok(status) => count_prefixes(self.plane.walker(), Box::new(status), reply),
-            Err(error) => {
-                let message = error.to_string();
-                // Whoever asked may have gone.
-                let _ = reply.send(Response::Failed { message });
-            }
-        }
-    }
-
-    fn status(&mut self) -> Result<Status, plane::Error> {
-        let classes = self.plane.class_counters()?;
-        let mut status = view::status(self, &classes)?;
-        status.prefixes.listed = self.driver.listed().len() as u64;
-        status.prefixes.asked = self.driver.asked();
-        Ok(status)
-    }
-
     // ---- orders
 
     fn set_settings(&mut self) -> anyhow::Result<()> {
@@ -876,136 +752,6 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         );
         Ok(())
     }
-
-    /// While no daemon ran, links may have left the configuration, got NAT or lost it, and addresses may have been renewed.
-    fn end_stale_flows(&mut self) -> anyhow::Result<()> {
-        if !self.shell.adopted {
-            return Ok(());
-        }
-        let walker = self.plane.walker();
-        let rows = walker.flows()?;
-        let now = walker.now();
-        let kept = rows.iter().filter(|row| self.is_kept(row));
-        for ((link, family, address), opened_before) in last_opened(kept, now, address_of) {
-            self.linger(link, family, address, opened_before);
-        }
-        let stale = rows.iter().filter(|row| self.is_stale(row));
-        for ((id, family), opened_before) in last_opened(stale, now, path_of) {
-            let ended = end(&*walker, all_flows(id, family), opened_before)?;
-            self.left(id, family).tell(ended);
-        }
-        Ok(())
-    }
-
-    /// Whether a flow has a former external address that its device has, too.
-    fn is_kept(&self, row: &FlowRow) -> bool {
-        let (id, family, external) = address_of(row);
-        self.others(id, family).contains(&external)
-    }
-
-    fn others(&self, id: LinkId, family: Family) -> &[IpAddr] {
-        let view = self.told.links.get(&id);
-        view.map_or(&[], |view| &view.paths[family].others)
-    }
-
-    fn is_stale(&self, row: &FlowRow) -> bool {
-        let (id, family, external) = address_of(row);
-        let moved = match (self.is_routed(id, family), self.path_of(id, family)) {
-            (true, _) => row.external != row.local,
-            (false, Some(path)) => {
-                let is_kept = self.others(id, family).contains(&external);
-                path.external != external && !is_in_prefix(path, external) && !is_kept
-            }
-            (false, None) => false,
-        };
-        moved || self.slots.name(id).is_none()
-    }
-
-    /// With the name of its class, and the rules that it passes.
-    fn explained(
-        &self,
-        from: SocketAddr,
-        to: SocketAddr,
-        proto: Proto,
-        explanation: Explanation,
-    ) -> Explained {
-        let id = ClassId(explanation.class);
-        let name = self.classes.name(id);
-        let name = name.map_or_else(|| format!("#{}", id.0), str::to_owned);
-        let sample = Sample {
-            from: Some(from.ip()),
-            source_port: from.port(),
-            to: to.ip(),
-            port: to.port(),
-            protocol: proto.number(),
-            dscp: 0,
-            device: Some(self.config.lan[0].clone()).filter(|_| self.config.lan.len() == 1),
-        };
-        let passed = if explanation.bound {
-            Vec::new()
-        } else {
-            passed(&self.config, &sample, self.surroundings.moment(), &name)
-        };
-        Explained {
-            granularity: self.config.algorithm(&name).granularity_word().to_owned(),
-            class: name,
-            passed,
-            explanation,
-        }
-    }
-
-    fn explain(&mut self, from: SocketAddr, to: SocketAddr, proto: Proto) -> Response {
-        match self.plane.explain(from, to, proto) {
-            Ok(explanation) => {
-                Response::Explanation(Box::new(self.explained(from, to, proto, explanation)))
-            }
-            Err(error) => Response::Failed {
-                message: error.to_string(),
-            },
-        }
-    }
-
-    fn order(&mut self, name: &str, action: LinkAction, force: bool) -> anyhow::Result<Response> {
-        let refuse = |message| Ok(Response::Refused { message });
-        let Some(id) = self.slots.id(name) else {
-            let names: Vec<&str> = self.config.names().collect();
-            return refuse(format!("no link {name:?}; there are: {}", names.join(", ")));
-        };
-        if action != LinkAction::Up && !force && self.driver.is_last(id) {
-            return refuse(format!(
-                "link {name} is the last that works: without it no new flow is forwarded; --force orders it nevertheless"
-            ));
-        }
-        let before = self.orders.clone();
-        self.orders.set(name, action);
-        if let Err(error) = self.surroundings.keep_orders(&self.orders) {
-            self.orders = before;
-            return refuse(format!(
-                "link {name} is as it was, as no order can be kept: {error:#}; make room there, then order again"
-            ));
-        }
-        let now = self.shell.now();
-        self.driver.set_admin(now, id, admin(action));
-        tracing::info!("link {name} {}, by order", words(action));
-        Ok(Response::Done)
-    }
-}
-
-/// The rules before that of `class`, and what each asks for that the flow has not.
-fn passed(config: &Config, sample: &Sample, at: Moment, class: &str) -> Vec<PassedRule> {
-    // The configuration was refused otherwise.
-    let Ok(mut trial) = Trial::new(&config.rules, &config.lan) else {
-        return Vec::new();
-    };
-    let verdict = trial.verdict(sample, at);
-    let before = config.rules.iter().take_while(|rule| rule.name() != class);
-    let passed = before
-        .zip(&verdict.passed)
-        .map(|(rule, missed)| PassedRule {
-            rule: rule.name().to_owned(),
-            because: rule.misses(missed, sample, Some(at)),
-        });
-    passed.collect()
 }
 
 /// Numbers for the classes of a configuration, by what the data path has of classes.
@@ -1019,22 +765,6 @@ fn absent(lan_device: &str) -> String {
     format!(
         "LAN device {lan_device}: it does not exist yet; its hosts have no gateway until it does"
     )
-}
-
-fn admin(action: LinkAction) -> Admin {
-    match action {
-        LinkAction::Drain => Admin::Drain,
-        LinkAction::Up => Admin::Up,
-        LinkAction::Down => Admin::Down,
-    }
-}
-
-fn words(action: LinkAction) -> &'static str {
-    match action {
-        LinkAction::Drain => "drained: it takes no new flows",
-        LinkAction::Up => "in use",
-        LinkAction::Down => "out of use",
-    }
 }
 
 impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
@@ -1237,65 +967,6 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     }
 }
 
-/// Answers when a table was read, which may take a while.
-fn answer_later(
-    reply: oneshot::Sender<Response>,
-    read: impl FnOnce() -> Result<Response, plane::Error> + Send + 'static,
-) {
-    tokio::task::spawn_blocking(move || {
-        let response = read().unwrap_or_else(|error| Response::Failed {
-            message: error.to_string(),
-        });
-        // Whoever asked may have gone.
-        let _ = reply.send(response);
-    });
-}
-
-fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Response>) {
-    answer_later(reply, move || {
-        let mut flows = walker.flows()?;
-        let total = flows.len();
-        flows.truncate(limit);
-        Ok(Response::Flows { total, flows })
-    });
-}
-
-fn list_prefixes(
-    walker: Arc<impl Walk>,
-    listed: BTreeSet<String>,
-    rows: usize,
-    reply: oneshot::Sender<Response>,
-) {
-    answer_later(reply, move || {
-        let mut prefixes = walker.prefixes()?;
-        for row in &mut prefixes {
-            row.listed = listed.contains(&row.prefix);
-        }
-        let total = prefixes.len();
-        prefixes.truncate(rows);
-        Ok(Response::Prefixes {
-            total,
-            limit: walker.prefixes_max(),
-            prefixes,
-        })
-    });
-}
-
-fn count_prefixes(
-    walker: Arc<impl Walk>,
-    mut status: Box<Status>,
-    reply: oneshot::Sender<Response>,
-) {
-    answer_later(reply, move || {
-        status.prefixes = PrefixesStatus {
-            known: walker.known_prefixes()?,
-            limit: walker.prefixes_max(),
-            ..status.prefixes
-        };
-        Ok(Response::Status(status))
-    });
-}
-
 fn any_of([first, last]: [u16; 2]) -> u16 {
     let ports = u32::from(last.saturating_sub(first)) + 1;
     first + (rand::random::<u32>() % ports) as u16
@@ -1318,85 +989,6 @@ fn tell_path(link: &str, path: &LinkPath) {
         by.unwrap_or_default(),
         prefix.unwrap_or_default()
     );
-}
-
-/// Whether hosts may have an address beyond the link in place of their own.
-fn is_in_prefix(path: &LinkPath, address: IpAddr) -> bool {
-    path.prefix.is_some_and(|(network, length)| {
-        Prefix::new(network.into(), length).overlaps(Prefix::host(address))
-    })
-}
-
-/// The link and the external address of a flow.
-fn address_of(row: &FlowRow) -> (LinkId, Family, IpAddr) {
-    let external = row.external.ip();
-    (LinkId(row.link), Family::from(external), external)
-}
-
-/// The same without the address.
-fn path_of(row: &FlowRow) -> (LinkId, Family) {
-    let (link, family, _) = address_of(row);
-    (link, family)
-}
-
-/// Just after the youngest of the flows that have a key in common was opened, by the programs' clock: what a link opened later has
-/// another address.
-fn last_opened<'a, K: Ord>(
-    rows: impl Iterator<Item = &'a FlowRow>,
-    now: Duration,
-    key: impl Fn(&FlowRow) -> K,
-) -> BTreeMap<K, Duration> {
-    let mut last = BTreeMap::new();
-    for row in rows {
-        // Ages are cut to whole milliseconds, and told before `now`.
-        let opened =
-            now.saturating_sub(Duration::from_millis(row.age_ms)) + Duration::from_millis(1);
-        let latest = last.entry(key(row)).or_insert(opened);
-        *latest = opened.max(*latest);
-    }
-    last
-}
-
-fn all_flows(link: LinkId, family: Family) -> Ending {
-    Ending {
-        link,
-        family,
-        classes: ClassSet::ALL,
-        which: Which::All,
-    }
-}
-
-fn end(walker: &impl Walk, ending: Ending, opened_before: Duration) -> Result<Ended, plane::Error> {
-    let Ending {
-        link,
-        family,
-        classes,
-        which,
-    } = ending;
-    walker.end_flows(link, family, classes, which, opened_before)
-}
-
-/// A link that flows have to leave.
-struct Left {
-    link: String,
-    /// They had endpoints of their own, with which they can go on.
-    routed: bool,
-}
-
-impl Left {
-    /// Logs what became of them, if there were any.
-    fn tell(&self, Ended { tcp, udp }: Ended) {
-        let link = &self.link;
-        match (tcp + udp, self.routed) {
-            (0, _) => {}
-            (flows, true) => tracing::info!(
-                "link {link}: let go of {flows} flows, for other links without NAT to take"
-            ),
-            (_, false) => {
-                tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
-            }
-        }
-    }
 }
 
 pub(crate) fn all_links() -> impl Iterator<Item = LinkId> {

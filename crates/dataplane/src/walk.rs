@@ -33,6 +33,8 @@ use crate::{
 /// What a sweep did and saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
+    /// Entries of the tables.
+    pub met: u64,
     /// Flows whose timer ran out.
     pub expired: u64,
     /// Confirmed flows in the table, closed ones included.
@@ -233,7 +235,9 @@ impl Sweeping {
     fn sweep(&mut self, now_ns: u64) -> Result<Swept, Error> {
         let mut round = self.begin(now_ns)?;
         let program = &mut self.program;
+        let mut met = 0;
         self.tables.for_each(|key, flow| {
+            met += 1;
             round.meet(key, flow);
             if round.asked.len() < abi::VISIT_MAX {
                 return Ok(());
@@ -243,6 +247,7 @@ impl Sweeping {
         round.arguments.is_last = 1;
         round.ask(program)?;
         Ok(Swept {
+            met,
             expired: round.arguments.expired,
             confirmed: self.occupancy.confirmed()?,
             evicted: self.occupancy.evicted()?,

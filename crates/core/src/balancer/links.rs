@@ -1,6 +1,8 @@
 //! What is a link's, whichever classes use it: whether it works for each family, its load, what it has carried, what the
 //! operator wants.
 
+use std::time::Duration;
+
 use anabranch_policy::abi::Traffic;
 use anabranch_policy::{Family, PerFamily};
 
@@ -13,6 +15,11 @@ use crate::measure::{FlowSizes, Mixture};
 use crate::quality::Flows;
 use crate::rounds::{PACE, Rounds};
 use crate::time::Time;
+
+/// Without a packet of any link.
+const QUIET: Duration = Duration::from_secs(1);
+/// A gateway that carries nothing reads its counters so much less often: it wakes a processor for each reading.
+const QUIET_POLLS: u32 = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct Link {
@@ -219,6 +226,8 @@ pub(super) struct Links {
     started: Time,
     /// When the counters were last read, if ever.
     pub(super) counted: Option<Time>,
+    /// When they last told of a packet.
+    busy: Time,
 }
 
 impl Links {
@@ -231,6 +240,7 @@ impl Links {
             node: None,
             started: now,
             counted: None,
+            busy: now,
         }
     }
 
@@ -329,9 +339,21 @@ impl Links {
                 .saturating_sub(link.counters.flows.opened);
             site += link.count(now, counters);
         }
+        if site.tx_packets + site.rx_packets > 0 {
+            self.busy = now;
+        }
         self.mixture.add(elapsed, site.tx_bytes, site.rx_bytes);
         self.sizes
             .add(elapsed, site.tx_bytes + site.rx_bytes, opened);
+    }
+
+    /// When to read the counters next.
+    pub(super) fn read_due(&self, poll: Duration) -> Time {
+        let Some(counted) = self.counted else {
+            return self.started;
+        };
+        let is_quiet = counted.since(self.busy) >= QUIET;
+        counted + poll * if is_quiet { QUIET_POLLS } else { 1 }
     }
 
     /// What happened to the links, in the order of their ids.
@@ -375,4 +397,30 @@ pub(super) fn difference(before: &Traffic, after: &Traffic) -> Traffic {
         })
     };
     all().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_a_gateway_that_carries_nothing_are_read_a_third_as_often() {
+        const POLL: Duration = Duration::from_millis(50);
+        let mut links = Links::new(Time::ZERO, vec![LinkSpec::default()], &Config::default());
+        let mut counters = LinkCounters::default();
+        let mut readings = |packets: u64, links: &mut Links| {
+            let begun = links.read_due(POLL);
+            let mut count = 0;
+            while links.read_due(POLL) < begun + Duration::from_secs(2) {
+                counters.traffic[Family::V6].rx_packets += packets;
+                links.handle_counters(links.read_due(POLL), &[counters]);
+                count += 1;
+            }
+            count
+        };
+        assert_eq!(readings(1, &mut links), 40);
+        assert_eq!(readings(0, &mut links), 20 + 6);
+        assert_eq!(readings(0, &mut links), 14);
+        assert_eq!(readings(1, &mut links), 40, "at the first packet as before");
+    }
 }

@@ -17,6 +17,8 @@ use anabranch_core::{
 use anabranch_policy::abi::{Gauge, Rules, Traffic};
 use tokio::sync::{Notify, mpsc};
 
+use anabranch_api::{FlowRow, LinkAction};
+
 use super::*;
 use crate::Error;
 use crate::error::BadInput;
