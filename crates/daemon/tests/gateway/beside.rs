@@ -48,30 +48,62 @@ impl Rig {
     }
 
     /// A tunnel's device, with a default route in a table of its own.
-    fn tunnel_device(&self) {
+    pub(super) fn tunnel_device(&self) {
         cable((&self.gateway, "tun0"), (&self.internet, "tun0-far"));
-        let (version, near) = (self.version(), ["10.2.0.2", "fd00:2::2"]);
-        address(&self.gateway, "tun0", near[self.family().index()], 32);
-        self.gateway
-            .ip(&format!("{version} route add default dev tun0 table 51820"))
-            .unwrap();
+        let ([near, far], length) = tunnel_ends(self.family());
+        address(&self.gateway, "tun0", near, length);
+        address(&self.internet, "tun0-far", far, length);
+        let default = format!("route add default via {far} dev tun0 table 51820");
+        self.gateway.ip(&default).unwrap();
     }
 
-    fn tunnel_up(&self) {
+    pub(super) fn tunnel_up(&self) {
         for rule in TUNNEL_RULES {
             let rule = format!("{} rule add {rule}", self.version());
             self.gateway.ip(&rule).unwrap();
         }
     }
 
+    /// Providers let nothing pass that is not of their network.
+    pub(super) fn providers_check_sources(&self) {
+        let words = words(self.family());
+        let [first, second] = ["wan0", "wan1"].map(|device| self.external(device));
+        let length = self.plan().lengths[0];
+        let filter = format!(
+            "table {words} providers {{ chain c {{ type filter hook prerouting priority raw; \
+             iifname wan0-far {words} saddr {second}/{length} drop; \
+             iifname wan1-far {words} saddr {first}/{length} drop; }}; }}"
+        );
+        let arguments = ["-f", "-"];
+        self.internet
+            .exec_with_input("nft", &arguments, &filter)
+            .unwrap();
+    }
+
+    /// A connection of the server's, which is on no link's network.
+    pub(super) fn call_from_afar(&self, to: SocketAddr) -> std::io::Result<()> {
+        let server = SocketAddr::new(self.plan().address(), 0);
+        let call = || {
+            let domain = socket2::Domain::for_address(server);
+            let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+            socket.bind(&server.into())?;
+            socket.connect_timeout(&to.into(), Duration::from_secs(3))
+        };
+        self.internet.run(call).unwrap()
+    }
+
     fn tunnel_down(&self) {
         self.gateway.exec("sh", &["-c", TUNNEL_DOWN]).unwrap();
     }
 
-    /// A container behind a bridge's device, which the box translates by itself.
-    fn container(&self) -> Namespace {
+    /// A container on a bridge, which the box translates by itself; nothing else may be forwarded.
+    pub(super) fn container(&self) -> Namespace {
         let container = namespace("container");
-        cable((&self.gateway, "docker0"), (&container, "eth0"));
+        let bridge = "link add docker0 type bridge forward_delay 0";
+        self.gateway.ip(bridge).unwrap();
+        cable((&self.gateway, "veth0"), (&container, "eth0"));
+        self.gateway.ip("link set veth0 master docker0").unwrap();
+        self.gateway.ip("link set docker0 up").unwrap();
         let family = self.family().index();
         let [near, far] = [["172.17.0.1", "172.17.0.2"], ["fd00:17::1", "fd00:17::2"]][family];
         let length = [16, 64][family];
@@ -81,12 +113,22 @@ impl Rig {
             .ip(&format!("route add default via {near}"))
             .unwrap();
         let words = words(self.family());
-        let masquerade = format!(
+        let rules = format!(
             "table {words} docker {{ chain c {{ type nat hook postrouting priority srcnat; \
-             iifname docker0 oifname != docker0 masquerade; }}; }}"
+             iifname docker0 oifname != docker0 masquerade; }}; \
+             chain f {{ type filter hook forward priority filter; policy drop; \
+             ct state established,related accept; iifname docker0 oifname != docker0 accept; }}; }}"
         );
-        self.nft(&masquerade);
+        self.nft(&rules);
         container
+    }
+}
+
+/// The box's end of a tunnel and the other.
+pub(super) fn tunnel_ends(family: Family) -> ([&'static str; 2], u8) {
+    match family {
+        Family::V4 => (["10.2.0.2", "10.2.0.1"], 24),
+        Family::V6 => (["fd00:2::2", "fd00:2::1"], 64),
     }
 }
 
@@ -231,36 +273,16 @@ fn a_forward_is_answered_by_the_link_it_came_by(family: Family) {
         "table {family_words} theirs {{ chain c {{ type nat hook prerouting priority dstnat; \
          iifname {{ wan0, wan1 }} tcp dport 9090 dnat to {service}; }}; }}"
     ));
-    // Providers let nothing pass that is not theirs.
-    let [first, second] = ["wan0", "wan1"].map(|device| rig.external(device));
-    rig.internet
-        .exec_with_input(
-            "nft",
-            &["-f", "-"],
-            &format!(
-                "table {family_words} providers {{ chain c {{ type filter hook prerouting priority raw; \
-                 iifname wan0-far {family_words} saddr {second} drop; \
-                 iifname wan1-far {family_words} saddr {first} drop; }}; }}"
-            ),
-        )
-        .unwrap();
+    rig.providers_check_sources();
     rig.write_config(&format!(
         "{}[nat]\nforwards = \"kernel\"\n",
         rig.config_text()
     ));
     let daemon = rig.start();
     both_up(&daemon);
-    for address in [first, second] {
-        let to = SocketAddr::new(address.parse().unwrap(), 9090).to_string();
-        let server = rig.plan().address();
-        let from_afar = || {
-            let domain = socket2::Domain::for_address(SocketAddr::new(server, 0));
-            let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-            socket.bind(&SocketAddr::new(server, 0).into())?;
-            let to: SocketAddr = to.parse().unwrap();
-            socket.connect_timeout(&to.into(), Duration::from_secs(3))
-        };
-        rig.internet.run(from_afar).unwrap().expect(&to);
+    for device in ["wan0", "wan1"] {
+        let to = SocketAddr::new(rig.external(device).parse().unwrap(), 9090);
+        rig.call_from_afar(to).expect("it is answered");
     }
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

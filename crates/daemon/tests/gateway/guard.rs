@@ -1,8 +1,10 @@
 //! What the kernel itself may forward, beside the data path.
 
+use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -130,7 +132,12 @@ impl Rig {
 
     /// Sends a packet of each of some protocols that are neither TCP, UDP nor ICMP.
     fn packets_of(&self, protocols: &[u8]) {
-        let (from, to) = (self.lan_host(20), self.plan().address());
+        self.packets_of_host(20, protocols);
+    }
+
+    /// The same from another host.
+    fn packets_of_host(&self, host: u8, protocols: &[u8]) {
+        let (from, to) = (self.lan_host(host), self.plan().address());
         let packet = |protocol: &u8| segments::of_protocol(from, to, *protocol);
         let send = || segments::send(to, protocols.iter().map(packet));
         self.client.run(send).unwrap();
@@ -176,6 +183,7 @@ anabranch_testbed::in_both_families!(
     nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward,
     past_the_programs_a_host_is_translated_or_leaves_by_no_link,
     an_administrators_own_translation_works_past_the_programs,
+    what_must_take_a_link_past_the_programs_takes_it,
     an_administrators_own_translation_works_beside_the_programs_by_the_key,
     what_a_link_brings_for_nobody_meets_silence_and_fills_no_table,
     nothing_leaves_a_link_with_a_source_that_is_not_the_links,
@@ -238,6 +246,65 @@ fn an_administrators_own_translation_works_past_the_programs(family: Family) {
 }
 
 /// `prefixes` are of IPv4: where a prefix of IPv6 is routed to a link, hosts have addresses of it (`prefix6`).
+/// IPsec without UDP goes where its key exchange went, with that link's address.
+fn what_must_take_a_link_past_the_programs_takes_it(family: Family) {
+    const HOSTS: Range<u8> = 40..50;
+    const KEY_EXCHANGE: u16 = 500;
+    /// GRE and ESP.
+    const WITHOUT_PORTS: [u8; 2] = [47, 50];
+    let rig = Rig::of(family);
+    let words = words(family);
+    let of_link = |device: &str| {
+        let own = rig.external(device);
+        format!(
+            "counter {device} {{ }}; chain {device} {{ type filter hook prerouting priority raw; iifname {device}-far \
+             {words} saddr {own} meta l4proto {{ 47, 50 }} counter name {device}; }}; "
+        )
+    };
+    let counters = ["wan0", "wan1"].map(of_link).concat();
+    let table = format!("table {words} sight {{ {counters} }}");
+    let arguments = ["-f", "-"];
+    rig.internet
+        .exec_with_input("nft", &arguments, &table)
+        .unwrap();
+    let arrived = |device: &str| {
+        let arguments = ["list", "counter", words, "sight", device];
+        let said = rig.internet.exec("nft", &arguments).unwrap();
+        let packets = said.split("packets ").nth(1).unwrap();
+        packets.split(' ').next().unwrap().parse::<u32>().unwrap()
+    };
+    let daemon = rig.start();
+    both_up(&daemon);
+    let links = daemon.status().links;
+    let mut taken = BTreeSet::new();
+    for host in HOSTS {
+        let own = rig.lan_host(host);
+        address(&rig.client, "eth0", &own.to_string(), rig.plan().lengths[0]);
+        let bind = || rig.client.run(|| UdpSocket::bind(SocketAddr::new(own, 0)));
+        until("it is the host's", || bind().unwrap().is_ok());
+        let socket = bind().unwrap().unwrap();
+        socket.connect(rig.port(KEY_EXCHANGE)).unwrap();
+        socket.send(b"proposal").unwrap();
+        let local = socket.local_addr().unwrap();
+        let link = || {
+            let flows = flows(&daemon);
+            let flow = flows.iter().find(|flow| flow.local == local)?;
+            links.iter().find(|link| link.slot == flow.link)
+        };
+        until("the key exchange has a link", || link().is_some());
+        let device = &link().unwrap().device;
+        let before = arrived(device);
+        rig.packets_of_host(host, &WITHOUT_PORTS);
+        until("the rest leaves by it", || arrived(device) == before + 2);
+        taken.insert(device);
+        if taken.len() == links.len() {
+            break;
+        }
+    }
+    assert_eq!(taken.len(), links.len(), "more than the first usable link");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
 #[test]
 fn an_administrators_own_forwards_work_by_the_key() {
     let rig = Rig::new();

@@ -6,7 +6,9 @@ mod common;
 mod families;
 mod guard;
 mod health;
+mod leases;
 mod neighbours;
+mod order;
 mod own;
 mod passive;
 mod privileges;
@@ -321,6 +323,30 @@ fn orders_and_reloads_leave_other_flows_alone(family: Family) {
         .count();
     assert_eq!(alive, 2, "the flows of the link that stays");
     assert!(asked.elapsed() < DEADLINE, "the others are told");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn a_reload_that_is_ordered_during_the_start_is_done_after_it() {
+    let rig = Rig::new();
+    let [process, next] = ["pid", "next"].map(|name| rig.dir.path().join(name));
+    let config = rig.config();
+    std::fs::write(&next, CONFIG.replace("\"rr\"", "\"lcf\"")).unwrap();
+    std::fs::remove_file(&config).unwrap();
+    nix::unistd::mkfifo(&config, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let told = format!("echo $$ >'{}'; exec \"$@\"", process.display());
+    let ordered = std::thread::spawn(move || {
+        // Opened once the daemon reads it.
+        let mut first = std::fs::File::options().write(true).open(&config).unwrap();
+        let process = std::fs::read_to_string(process).unwrap();
+        let process = nix::unistd::Pid::from_raw(process.trim().parse().unwrap());
+        nix::sys::signal::kill(process, Signal::SIGHUP).unwrap();
+        std::fs::rename(next, config).unwrap();
+        first.write_all(CONFIG.as_bytes()).unwrap();
+    });
+    let daemon = rig.start_under("sh", &["-c", &told, "sh"]);
+    ordered.join().unwrap();
+    until("it is done", || daemon.status().policy == "LCF");
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -1,11 +1,10 @@
-//! What else a box has: DHCP clients, virtual routers, networks of its own beside the LAN, and multicast.
+//! What else a box has: virtual routers, networks of its own beside the LAN, and multicast.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
 
 use anabranch_core::Family;
-use anabranch_testbed::netns::{Child, Namespace};
+use anabranch_testbed::netns::Exit;
+use nix::sys::signal::Signal;
 
 use crate::rig::*;
 
@@ -14,116 +13,6 @@ anabranch_testbed::in_both_families!(
     hosts_whose_gateway_is_a_virtual_router_on_the_lan_are_balanced,
     answers_to_a_network_that_the_kernel_translates_arrive_without_a_fallback,
 );
-
-/// Of udhcpc: sets the address of the device, and nothing else on the host.
-const LEASED: &str = "#!/bin/sh\n\
-    case $1 in bound | renew) ip addr replace $ip/$mask dev $interface ;; esac\n";
-
-impl Rig {
-    /// Gives leases on a device of a namespace, which has `address` there, from the 50th on.
-    fn leases(&self, at: &Namespace, device: &str, address: &str) -> Child {
-        let (network, _) = address.rsplit_once('.').unwrap();
-        let file = self.dir.path().join(format!("leases-{device}"));
-        let mut command = Command::new("dnsmasq");
-        command
-            .args(["-k", "-C", "/dev/null", "-p", "0", "--bind-interfaces"])
-            .args(["--dhcp-authoritative", "--user=root", "--pid-file="])
-            .arg(format!("--interface={device}"))
-            .arg(format!(
-                "--dhcp-range={network}.50,{network}.60,255.255.255.0,120"
-            ))
-            .arg(format!("--dhcp-leasefile={}", file.display()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        at.spawn(command).unwrap()
-    }
-
-    /// A DHCP client of the box that listens behind the programs: by a packet socket for IP alone.
-    fn asks_for_a_lease(&self, device: &str) -> Child {
-        let script = self.dir.path().join("leased");
-        std::fs::write(&script, LEASED).unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = Command::new("udhcpc");
-        command
-            .args(["-f", "-t", "20", "-T", "1", "-A", "1", "-i", device, "-s"])
-            .arg(script)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        self.gateway.spawn(command).unwrap()
-    }
-
-    /// The same of systemd-networkd, which sees files of its own and no udev.
-    fn has_networkd(&self, device: &str) -> Child {
-        let script = format!(
-            "set -e\n\
-             mount -t tmpfs run /run/systemd\n\
-             mount -t sysfs -o ro sys /sys\n\
-             mkdir -p /run/systemd/network /run/systemd/netif/links /run/systemd/netif/leases\n\
-             chown -R systemd-network /run/systemd/netif\n\
-             printf '[Match]\\nName={device}\\n[Network]\\nDHCP=ipv4\\nLinkLocalAddressing=no\\nIPv6AcceptRA=no\\n\
-             [DHCPv4]\\nUseDNS=no\\nUseRoutes=no\\n' > /run/systemd/network/10-test.network\n\
-             exec /lib/systemd/systemd-networkd\n"
-        );
-        let mut command = Command::new("unshare");
-        command
-            .args(["-m", "sh", "-c", &script])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        self.gateway.spawn(command).unwrap()
-    }
-
-    fn has_lease(&self, device: &str, network: &str) -> bool {
-        let addresses = self.gateway.ip(&format!("-4 addr show dev {device}"));
-        (50..=60).any(|host| {
-            addresses
-                .as_ref()
-                .unwrap()
-                .contains(&format!("inet {network}.{host}/"))
-        })
-    }
-}
-
-/// The first, and one after the box has lost its address.
-#[test]
-fn a_link_has_leases_while_the_gateway_runs() {
-    let rig = Rig::new();
-    rig.gateway.ip("addr flush dev wan1").unwrap();
-    let _server = rig.leases(&rig.internet, "wan1-far", "198.51.100.1");
-    let daemon = rig.start();
-    for client in [
-        Rig::asks_for_a_lease,
-        Rig::asks_for_a_lease,
-        Rig::has_networkd,
-    ] {
-        let before = packets(&daemon, "dhcp");
-        let client = client(&rig, "wan1");
-        until("the link has a lease", || {
-            rig.has_lease("wan1", "198.51.100")
-        });
-        assert!(
-            packets(&daemon, "dhcp") > before,
-            "it listens behind the programs"
-        );
-        drop(client);
-        rig.gateway.ip("addr flush dev wan1").unwrap();
-    }
-}
-
-#[test]
-fn a_lan_device_has_its_first_lease_while_the_gateway_runs() {
-    let rig = Rig::new();
-    rig.gateway.ip("addr flush dev lan0").unwrap();
-    let _server = rig.leases(&rig.client, "eth0", "192.168.1.20");
-    let daemon = rig.start();
-    let _client = rig.asks_for_a_lease("lan0");
-    until("the LAN device has a lease", || {
-        rig.has_lease("lan0", "192.168.1")
-    });
-    assert!(
-        packets(&daemon, "dhcp") > 0,
-        "it listens behind the programs"
-    );
-}
 
 /// Such as keepalived's: a device above that of the LAN, with a hardware address of its own.
 fn hosts_whose_gateway_is_a_virtual_router_on_the_lan_are_balanced(family: Family) {
@@ -221,4 +110,56 @@ fn multicast_of_the_box_on_a_lan_device_is_looped_back() {
     assert_eq!(heard.unwrap().unwrap(), b"here");
     until("it is counted", || packets(&daemon, "looped-back") > 0);
     assert_eq!(packets(&daemon, "malformed"), 0);
+}
+
+/// Before the gateway is there, a neighbour may learn the wrong card.
+#[test]
+fn two_links_on_one_segment_are_found_by_their_own_cards() {
+    const ROUNDS: usize = 5;
+    const BOTH: [(&str, &str); 2] = [("wan0", "203.0.113.2"), ("wan1", "203.0.113.3")];
+    let rig = Rig::new();
+    let far = |line: &str| rig.internet.ip(line).unwrap();
+    far("link add line type bridge forward_delay 0");
+    far("link set line up");
+    for (device, own) in BOTH {
+        far(&format!("addr flush dev {device}-far"));
+        far(&format!("link set {device}-far master line"));
+        let anew = format!("addr flush dev {device}");
+        rig.gateway.ip(&anew).unwrap();
+        address(&rig.gateway, device, own, 24);
+        let default = "route add default via 203.0.113.1 dev";
+        let metric = 100 + u32::from(device == "wan1");
+        rig.gateway
+            .ip(&format!("{default} {device} metric {metric}"))
+            .unwrap();
+    }
+    address(&rig.internet, "line", "203.0.113.1", 24);
+    let card = |device: &str| {
+        let brief = rig.gateway.ip(&format!("-br link show dev {device}"));
+        let card = brief.unwrap().split_whitespace().nth(2).map(str::to_owned);
+        card.unwrap()
+    };
+    let wrong = format!(
+        "neigh replace 203.0.113.3 lladdr {} dev line nud reachable",
+        card("wan0")
+    );
+    far(&wrong);
+    let is_known = |(device, own): (&str, &str)| {
+        let known = far(&format!("neigh show {own} dev line"));
+        known.contains(&format!("lladdr {} ", card(device)))
+    };
+    let daemon = rig.start();
+    both_up(&daemon);
+    until("the neighbour is told the right card", || is_known(BOTH[1]));
+    let held = Held::new(&rig, &daemon);
+    for _ in 0..ROUNDS {
+        far("neigh flush dev line");
+        for link in BOTH {
+            let ping = ["-c", "1", "-W", "2", link.1];
+            rig.internet.exec("ping", &ping).unwrap();
+            assert!(is_known(link), "{}", far("neigh show"));
+        }
+        held.go_on(&daemon);
+    }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
-use anabranch_api::{Client, LinkState, LinkStatus, Request, Response, Status};
+use anabranch_api::{Client, FlowRow, LinkState, LinkStatus, Request, Response, Status};
 use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
@@ -18,6 +18,8 @@ use crate::common::{claim, example};
 pub const DEADLINE: Duration = Duration::from_secs(20);
 pub const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub const SERVER: &str = "192.0.2.1:80";
+/// Of the server that tells whom it sees.
+const TELLS_PORT: u16 = 81;
 /// Of IPv4; [`Rig::config_text`] has it for either family.
 pub const CONFIG: &str = r#"
 lan = ["lan0"]
@@ -286,8 +288,12 @@ impl Rig {
 
     /// A UDP socket of the LAN host, connected to the server.
     pub fn udp(&self) -> UdpSocket {
-        let socket = self
-            .client
+        self.udp_from(&self.client)
+    }
+
+    /// The same of another host.
+    pub fn udp_from(&self, host: &Namespace) -> UdpSocket {
+        let socket = host
             .run(|| UdpSocket::bind(self.unbound()).unwrap())
             .unwrap();
         socket.connect(self.server()).unwrap();
@@ -314,12 +320,32 @@ impl Rig {
     /// The same in one of the families.
     pub fn connect_in(&self, family: Family) -> std::io::Result<TcpStream> {
         let server = SocketAddr::new(PLANS[family.index()].address(), 80);
-        let stream = self
-            .client
-            .run(|| TcpStream::connect_timeout(&server, DEADLINE))
-            .unwrap()?;
-        stream.set_read_timeout(Some(DEADLINE))?;
-        Ok(stream)
+        connect_to(&self.client, server)
+    }
+
+    /// A connection of another host to the server.
+    pub fn connect_from(&self, host: &Namespace) -> std::io::Result<TcpStream> {
+        connect_to(host, self.server().parse().unwrap())
+    }
+
+    /// Whom the server sees when a host connects.
+    pub fn seen_from(&self, host: &Namespace) -> std::io::Result<IpAddr> {
+        let to = self.port(TELLS_PORT).parse().unwrap();
+        let mut seen = String::new();
+        connect_to(host, to)?.read_to_string(&mut seen)?;
+        Ok(seen.parse().unwrap())
+    }
+
+    /// The server that tells it.
+    pub fn tell_who_asks(&self) {
+        let at: SocketAddr = self.port(TELLS_PORT).parse().unwrap();
+        let listener = self.internet.run(|| TcpListener::bind(at)).unwrap();
+        let listener = listener.unwrap();
+        std::thread::spawn(move || {
+            for (mut stream, from) in std::iter::from_fn(|| listener.accept().ok()) {
+                let _ = stream.write_all(from.ip().to_string().as_bytes());
+            }
+        });
     }
 
     /// The daemon's command as an argument of another.
@@ -523,6 +549,14 @@ pub fn both_up(daemon: &Daemon) {
     });
 }
 
+/// All that there are.
+pub fn flows(daemon: &Daemon) -> Vec<FlowRow> {
+    match daemon.call(&Request::Flows { limit: 100 }) {
+        Response::Flows { flows, .. } => flows,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// That left for a reason.
 pub fn packets(daemon: &Daemon, reason: &str) -> u64 {
     let reasons = daemon.status().reasons;
@@ -554,12 +588,21 @@ pub fn address(namespace: &Namespace, device: &str, address: &str, length: u8) {
         .unwrap();
 }
 
-pub fn echo(stream: &mut TcpStream) -> std::io::Result<()> {
+pub fn echo(stream: &mut (impl Read + Write)) -> std::io::Result<()> {
     stream.write_all(b"hello")?;
     let mut answer = [0; 5];
     stream.read_exact(&mut answer)?;
     assert_eq!(&answer, b"hello");
     Ok(())
+}
+
+/// A connection of a host.
+fn connect_to(host: &Namespace, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = host
+        .run(|| TcpStream::connect_timeout(&to, DEADLINE))
+        .unwrap()?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    Ok(stream)
 }
 
 pub fn ask(socket: &UdpSocket) -> std::io::Result<()> {
@@ -577,4 +620,85 @@ pub fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
         std::thread::sleep(LOOK_AGAIN);
     }
     begun.elapsed()
+}
+
+/// Flows of the LAN host that somebody keeps, each with its link's number.
+pub struct Held {
+    streams: Vec<(u16, TcpStream)>,
+    sockets: Vec<(u16, UdpSocket)>,
+}
+
+impl Held {
+    /// Some over each link.
+    pub fn new(rig: &Rig, daemon: &Daemon) -> Self {
+        Self::of(&rig.client, rig, daemon)
+    }
+
+    /// Another host's.
+    pub fn of(host: &Namespace, rig: &Rig, daemon: &Daemon) -> Self {
+        let mut held = Self {
+            streams: Vec::new(),
+            sockets: Vec::new(),
+        };
+        held.open(host, rig, daemon);
+        held
+    }
+
+    /// Opens more until some of each protocol go over each link: whichever had fewer for a while is owed the next ones.
+    pub fn open(&mut self, host: &Namespace, rig: &Rig, daemon: &Daemon) {
+        const MOST: usize = 50;
+        let slots = ["fiber", "lte"].map(|name| daemon.link(name).slot);
+        let are_all = |seen: &[u16]| slots.iter().all(|slot| seen.contains(slot));
+        let link = |proto: &str, local: std::io::Result<SocketAddr>| {
+            let local = local.unwrap();
+            let flows = flows(daemon);
+            let mut own = flows.iter();
+            let own = own.find(|flow| flow.proto == proto && flow.local == local);
+            own.unwrap_or_else(|| panic!("{local}: {flows:?}")).link
+        };
+        let mut seen = Vec::new();
+        while !are_all(&seen) {
+            assert!(seen.len() < MOST, "connections take {seen:?}");
+            let mut stream = rig.connect_from(host).unwrap();
+            echo(&mut stream).unwrap();
+            seen.push(link("tcp", stream.local_addr()));
+            self.streams.push((*seen.last().unwrap(), stream));
+        }
+        let mut seen = Vec::new();
+        while !are_all(&seen) {
+            assert!(seen.len() < MOST, "datagrams take {seen:?}");
+            let socket = rig.udp_from(host);
+            ask(&socket).unwrap();
+            seen.push(link("udp", socket.local_addr()));
+            self.sockets.push((*seen.last().unwrap(), socket));
+        }
+    }
+
+    /// All of them do, on the links where they are.
+    pub fn go_on(&self, daemon: &Daemon) {
+        self.those_go_on(daemon, |_| true);
+    }
+
+    /// Those of a link do.
+    pub fn those_go_on(&self, daemon: &Daemon, of: impl Fn(u16) -> bool) {
+        let flows = flows(daemon);
+        for (link, stream) in self.streams.iter().filter(|(link, _)| of(*link)) {
+            let local = stream.local_addr().unwrap();
+            echo(&mut { stream }).unwrap_or_else(|error| panic!("{local} of link {link}: {error}"));
+            let mut own = flows.iter();
+            assert!(own.any(|flow| flow.local == local && flow.link == *link));
+        }
+        for (link, socket) in self.sockets.iter().filter(|(link, _)| of(*link)) {
+            ask(socket).unwrap_or_else(|error| panic!("{socket:?} of link {link}: {error}"));
+        }
+    }
+
+    /// Connections of a link end.
+    pub fn those_end(&self, link: u16) {
+        for (_, stream) in self.streams.iter().filter(|(own, _)| *own == link) {
+            let ended = (&mut { stream }).read(&mut [0]);
+            let kind = ended.map_err(|error| error.kind());
+            assert_eq!(kind, Err(std::io::ErrorKind::ConnectionReset));
+        }
+    }
 }

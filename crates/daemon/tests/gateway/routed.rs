@@ -205,13 +205,6 @@ fn all_up(daemon: &Daemon) {
     until("all links are up", is_up);
 }
 
-fn flows(daemon: &Daemon) -> Vec<FlowRow> {
-    match daemon.call(&Request::Flows { limit: 100 }) {
-        Response::Flows { flows, .. } => flows,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// The TCP flow with this end, beyond the links or in the LAN.
 fn flow(daemon: &Daemon, end: &str) -> Option<FlowRow> {
     let end: SocketAddr = end.parse().unwrap();
