@@ -96,7 +96,7 @@ pub trait Surroundings {
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing. [`apply`](Self::apply) may find that it can.
     fn fallback_mark(&self, config: &Config) -> u32;
-    /// Somebody took away what guards the host; asked often.
+    /// Somebody took away what guards the host, or set back what it needs; asked often.
     fn has_lost_guard(&self) -> bool;
     /// Aborts the host's own UDP sockets that are connected from `address`, which `link` has or had.
     fn abandon(&self, link: &str, address: IpAddr);

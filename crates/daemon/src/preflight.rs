@@ -49,7 +49,7 @@ async fn check_gateway(config: &Config) -> Result<Vec<Finding>, Error> {
     let host = netlink.snapshot().await?;
     observe::check(config, &host)?;
     let mut neighbours = neighbours::Reader::default();
-    let found = neighbours.survey(config, &host).await?;
+    let found = neighbours.survey(config, &host, Vec::new()).await?;
     neighbours::refuse(config, &found)?;
     Ok(found)
 }

@@ -160,10 +160,10 @@ impl Surroundings for RealHost<'_> {
         host: Snapshot,
     ) -> impl Future<Output = anyhow::Result<Vec<Finding>>> + Send + 'static {
         let neighbours = Arc::clone(&self.neighbours);
-        let config = config.clone();
+        let (config, undone) = (config.clone(), self.host.undone());
         let survey = async move {
             let mut neighbours = neighbours.lock().await;
-            neighbours.survey(&config, &host).await
+            neighbours.survey(&config, &host, undone).await
         };
         async {
             timeout(SURVEY_MAX, survey)
@@ -237,7 +237,7 @@ impl Surroundings for RealHost<'_> {
     }
 
     fn has_lost_guard(&self) -> bool {
-        self.host.has_lost_guard()
+        self.host.has_lost_guard() || self.host.has_other_settings()
     }
 
     fn abandon(&self, link: &str, address: IpAddr) {

@@ -40,7 +40,8 @@ const OWN_PRIORITIES_PER_BLOCK: u32 = RULES_MAX as u32 + 2;
 const OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITY_BASE - BLOCKS * OWN_PRIORITIES_PER_BLOCK;
 /// What two links contend for, of what the host itself sends; and before that the rules of others.
 const OWN_NEAR_BASE: u32 = OWN_PRIORITY_BASE - BLOCKS;
-const COPY_BASE: u32 = OWN_NEAR_BASE - BLOCKS;
+/// Rules of others that the kernel would look at behind this are said again here.
+pub const COPY_BASE: u32 = OWN_NEAR_BASE - BLOCKS;
 const MARK_BASE: u32 = 0xAB00_0000;
 /// In the mark of the kernel's own NAT, a link and one.
 const MARK_LINK_SHIFT: u32 = 8;

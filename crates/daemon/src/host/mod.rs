@@ -12,6 +12,7 @@ pub(crate) mod nft;
 mod routing;
 mod sockets;
 mod sysctl;
+mod undone;
 
 use std::fs;
 use std::net::IpAddr;
@@ -34,6 +35,7 @@ use routing::{Memory, Routing};
 pub use routing::{RuleWay, Way, Ways};
 pub use sockets::abort_udp;
 pub use sysctl::ephemeral_ports;
+pub use undone::Undone;
 
 /// Written to the state file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -60,6 +62,8 @@ pub struct Host {
     memory: PerFamily<Memory>,
     /// The links that carried packets last.
     alive: PerFamily<LinkSet>,
+    /// Of our settings.
+    settings: undone::Watch,
 }
 
 impl Host {
@@ -85,6 +89,7 @@ impl Host {
             saved,
             memory: PerFamily::default(),
             alive: PerFamily::default(),
+            settings: undone::Watch::default(),
         })
     }
 
@@ -126,6 +131,16 @@ impl Host {
     /// Somebody flushed nftables, with the guard in it.
     pub fn has_lost_guard(&self) -> bool {
         self.nft_loaded.is_some() && nft::counted(&self.nft_table).is_ok_and(|c| c.is_empty())
+    }
+
+    /// Somebody changed a setting that we made.
+    pub fn has_other_settings(&self) -> bool {
+        self.settings.differs()
+    }
+
+    /// Settings of ours that somebody set back, lately.
+    pub fn undone(&self) -> Vec<Undone> {
+        self.settings.undone()
     }
 
     /// What our table of nftables has dropped.
@@ -240,8 +255,10 @@ impl Host {
         for change in changes.into_iter().flatten() {
             self.state.remember(change.clone());
             self.save()?;
+            self.settings.make(&change);
             change.make()?;
         }
+        self.settings.accept();
         Ok(())
     }
 

@@ -14,9 +14,9 @@ const ROOT_V6: &str = "/proc/sys/net/ipv6";
 /// A setting that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
-    path: PathBuf,
-    original: String,
-    ours: String,
+    pub(super) path: PathBuf,
+    pub(super) original: String,
+    pub(super) ours: String,
 }
 
 impl Changed {

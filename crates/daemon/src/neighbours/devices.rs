@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use anabranch_api::{Finding, Severity};
 
-use super::{BRIDGE_PORT, DUPLICATE_ADDRESS, UNLISTED_NETWORK, finding, is_configured};
+use super::{
+    BRIDGE_PORT, DUPLICATE_ADDRESS, SHARED_SEGMENT, UNLISTED_NETWORK, finding, is_configured,
+};
 use crate::config::Config;
 use crate::observe::{Device, Prefix, Snapshot};
 
@@ -16,7 +18,36 @@ pub fn findings(config: &Config, host: &Snapshot) -> Vec<Finding> {
     let mut all = ports(config, host);
     all.extend(duplicates(config, host));
     all.extend(unlisted(config, host));
+    all.extend(segments(config, host));
     all
+}
+
+/// Links whose devices have addresses in one network: two ports of a modem, two sticks of one make.
+fn segments(config: &Config, host: &Snapshot) -> Vec<Finding> {
+    let devices: Vec<_> = config
+        .links
+        .iter()
+        .filter_map(|link| Some((&link.device, host.devices.get(&link.device)?)))
+        .collect();
+    let pairs = devices.iter().enumerate().flat_map(|(index, one)| {
+        let others = &devices[index + 1..];
+        others.iter().map(move |other| (one, other))
+    });
+    let shared = pairs.filter_map(|((one, device), (other, others))| {
+        let mut networks = device.addresses.iter();
+        let network = networks.find(|own| others.addresses.iter().any(|other| own.overlaps(*other)))?;
+        Some(finding(
+            Severity::Note,
+            SHARED_SEGMENT,
+            format!("{one} and {other}"),
+            format!(
+                "both are in {}: what is for one may come by the other, and is taken there; each answers ARP for its own addresses alone",
+                network.network()
+            ),
+            "nothing to do; if one line is behind both, configure one link of them".to_owned(),
+        ))
+    });
+    shared.collect()
 }
 
 /// A bridge takes the packets of its ports before anybody routes them: what a program took from a port would be taken from the

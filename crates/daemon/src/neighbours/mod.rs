@@ -10,6 +10,7 @@
 //! `survey.ignore`, alone or with its subject.
 
 mod devices;
+mod dhcp;
 mod netfilter;
 mod qdiscs;
 mod read;
@@ -20,16 +21,18 @@ use std::collections::BTreeMap;
 use anabranch_api::{Finding, Severity};
 use anabranch_core::rules::WhenNone;
 
+pub use dhcp::DhcpClient;
 pub use netfilter::Ruleset;
 pub use qdiscs::IngressQdisc;
 pub use read::Reader;
 
 use crate::config::Config;
 use crate::error::BadInput;
+use crate::host::Undone;
 use crate::observe::{Hop, Snapshot};
 
 /// Every kind of finding, as `survey.ignore` and the status name it.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 20] = [
     BRIDGE_PORT,
     OUR_MARKS,
     INGRESS_QDISC,
@@ -41,9 +44,14 @@ pub const NAMES: [&str; 15] = [
     LAN_REDIRECT,
     MARK_RULE,
     ROUTING_RULE,
+    GOTO_RULE,
     MULTIPATH_DEFAULT,
+    SETTING_UNDONE,
     UNLISTED_NETWORK,
     DUPLICATE_ADDRESS,
+    SHARED_SEGMENT,
+    DHCP_CLIENT,
+    DHCP_CLIENTS,
     CONNTRACK_FULL,
 ];
 const BRIDGE_PORT: &str = "bridge-port";
@@ -60,6 +68,11 @@ const ROUTING_RULE: &str = "routing-rule";
 const MULTIPATH_DEFAULT: &str = "multipath-default";
 const UNLISTED_NETWORK: &str = "unlisted-network";
 const DUPLICATE_ADDRESS: &str = "duplicate-address";
+const SETTING_UNDONE: &str = "setting-undone";
+const GOTO_RULE: &str = "goto-rule";
+const SHARED_SEGMENT: &str = "shared-segment";
+const DHCP_CLIENT: &str = "dhcp-client";
+const DHCP_CLIENTS: &str = "dhcp-clients";
 const CONNTRACK_FULL: &str = "conntrack-full";
 
 /// The kernel's connection table counts as full from this part of it on, in percent.
@@ -76,8 +89,12 @@ pub struct Scene {
     pub netfilter: Ruleset,
     /// Tables of the former iptables, which nftables does not show.
     pub legacy_tables: Vec<String>,
+    /// Programs that take leases, sorted.
+    pub dhcp_clients: Vec<DhcpClient>,
     /// Entries of the kernel's connection table, and how many there may be.
     pub conntrack: Option<(u64, u64)>,
+    /// Settings of the gateway's that somebody set back while it ran.
+    pub undone: Vec<Undone>,
 }
 
 /// What stands beside a gateway of this configuration, the worst first.
@@ -87,7 +104,9 @@ pub fn findings(config: &Config, host: &Snapshot, scene: &Scene) -> Vec<Finding>
     all.extend(netfilter::findings(config, &scene.netfilter));
     all.extend(netfilter::legacy(&scene.legacy_tables));
     all.extend(routing::findings(config, host, &scene.netfilter));
+    all.extend(dhcp::findings(config, &scene.dhcp_clients));
     all.extend(conntrack(scene.conntrack));
+    all.extend(scene.undone.iter().map(undone));
     all.retain(|finding| finding.severity == Severity::Refused || !is_ignored(config, finding));
     all.sort();
     all.dedup();
@@ -127,6 +146,25 @@ fn conntrack(table: Option<(u64, u64)>) -> Option<Finding> {
             format!("find out who fills it (conntrack -L), or raise net.netfilter.nf_conntrack_max above {places}"),
         )
     })
+}
+
+fn undone(setting: &Undone) -> Finding {
+    let Undone {
+        name,
+        found,
+        wanted,
+    } = setting;
+    finding(
+        Severity::Trouble,
+        SETTING_UNDONE,
+        name,
+        format!(
+            "somebody set it to {found} while the gateway needs {wanted}, and it was set again: meanwhile packets of links were lost"
+        ),
+        format!(
+            "set it to {wanted} where that comes from: /etc/sysctl.d, a network manager, a script"
+        ),
+    )
 }
 
 fn finding(

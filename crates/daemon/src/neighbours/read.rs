@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anabranch_api::Finding;
@@ -14,9 +15,9 @@ use tokio::time::Instant;
 
 use super::netfilter::Ruleset;
 use super::qdiscs::IngressQdisc;
-use super::{Scene, findings};
+use super::{Scene, dhcp, findings};
 use crate::config::Config;
-use crate::host::nft;
+use crate::host::{Undone, nft};
 use crate::observe::{Netlink, Snapshot};
 
 /// The names of the filters of any Anabranch begin with this.
@@ -37,13 +38,14 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What stands beside a gateway of this configuration.
+    /// What stands beside a gateway of this configuration. `undone` is what somebody set back of a gateway that runs.
     ///
     /// By a connection of its own: a netlink socket carries one dump at a time, and nothing of the gateway's waits for a survey.
     pub async fn survey(
         &mut self,
         config: &Config,
         host: &Snapshot,
+        undone: Vec<Undone>,
     ) -> anyhow::Result<Vec<Finding>> {
         self.list_nftables().await;
         let netlink = Netlink::connect()?;
@@ -51,7 +53,9 @@ impl Reader {
             ingress: ingress(&netlink.handle).await?,
             netfilter: self.ruleset.clone(),
             legacy_tables: legacy_tables(),
+            dhcp_clients: dhcp::clients(Path::new("/"), host),
             conntrack: conntrack(),
+            undone,
         };
         Ok(findings(config, host, &scene))
     }

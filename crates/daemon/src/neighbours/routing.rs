@@ -3,10 +3,11 @@
 use anabranch_api::{Finding, Severity};
 
 use super::{
-    MARK_RULE, MULTIPATH_DEFAULT, OUR_MARKS, ROUTING_RULE, Ruleset, finding, is_handed_over,
-    is_ours,
+    GOTO_RULE, MARK_RULE, MULTIPATH_DEFAULT, OUR_MARKS, ROUTING_RULE, Ruleset, finding,
+    is_handed_over, is_ours,
 };
 use crate::config::Config;
+use crate::host::ids::COPY_BASE;
 use crate::observe::rules::{ForeignRule, OfLan};
 use crate::observe::{Prefix, Snapshot, TABLE_MAIN, lan_routes, rules_of_lan};
 
@@ -16,7 +17,22 @@ pub fn findings(config: &Config, host: &Snapshot, netfilter: &Ruleset) -> Vec<Fi
     let rules = rules_of_lan(config, host, &lan);
     let of_rules =
         rules.filter_map(|(rule, of_lan)| of_rule(config, rule, of_lan, marks.as_deref()));
-    of_rules.chain(multipath(host)).collect()
+    let jumps = host.rules.iter().filter_map(jump);
+    of_rules.chain(jumps).chain(multipath(host)).collect()
+}
+
+/// Rules of others behind ours win by copies before ours, and a copy of one that leads to another rule would lead past ours.
+fn jump(rule: &ForeignRule) -> Option<Finding> {
+    let target = rule.leads_to()?;
+    (COPY_BASE..target).contains(&rule.priority()).then(|| {
+        finding(
+            Severity::Trouble,
+            GOTO_RULE,
+            format!("ip rule {rule}"),
+            format!("it stands behind the gateway's rules, and the rules that it skips, up to {target}, are heard all the same"),
+            format!("give it, and the rules that it skips, a priority below {COPY_BASE}; or write rules that skip none, with lookup"),
+        )
+    })
 }
 
 /// `marks` is the chain that gives marks to packets before they are routed, if there is one.
@@ -47,7 +63,7 @@ fn of_rule(
             "say by a [[rule]] of ours what is meant: its links, or links = [] and none = \"kernel\" for this rule to decide"
                 .to_owned(),
         )),
-        (OfLan::Maybe, _) if rule.table() != TABLE_MAIN => Some(finding(
+        (OfLan::Maybe, _) if rule.table() != TABLE_MAIN && rule.leads_to().is_none() => Some(finding(
             Severity::Note,
             ROUTING_RULE,
             subject,

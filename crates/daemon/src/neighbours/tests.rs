@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use netlink_packet_route::rule::RuleAttribute;
+use netlink_packet_route::rule::{RuleAction, RuleAttribute};
 
 use super::*;
 use crate::observe::rules::ForeignRule;
@@ -402,6 +402,75 @@ fn several_next_hops_of_a_default_route_are_good_to_know() {
     host.routes.insert(0, default);
     let note = only(Severity::Note, "multipath-default", "default route of IPv4");
     assert_eq!(found(&config(""), &host, &Scene::default()), note);
+}
+
+#[test]
+fn links_in_one_network_are_good_to_know() {
+    let mut host = host();
+    let lte = |address: &str, host: &mut Snapshot| {
+        host.devices.get_mut("ppp0").unwrap().addresses = vec![prefix(address)];
+        found(&config(""), host, &Scene::default())
+    };
+    let network = host.devices["wan0"].addresses[0].network();
+    let note = only(Severity::Note, "shared-segment", "wan0 and ppp0");
+    assert_eq!(lte("203.0.113.77/24", &mut host), note, "{network}");
+    assert_eq!(lte("203.0.114.77/24", &mut host), []);
+}
+
+#[test]
+fn a_rule_that_skips_others_is_trouble_behind_ours() {
+    let jumps = |priority, target| {
+        let mut rule = policy_rule(priority, 0, vec![RuleAttribute::Goto(target)]);
+        rule.message.header.action = RuleAction::Goto;
+        found(&config(""), &with_rule(rule), &Scene::default())
+    };
+    let subject = "ip rule 32700: goto 32750";
+    let trouble = only(Severity::Trouble, "goto-rule", subject);
+    assert_eq!(jumps(32_700, 32_750), trouble);
+    assert_eq!(jumps(100, 200), [], "the kernel follows it before ours");
+    assert_eq!(jumps(100, 32_766), []);
+}
+
+#[test]
+fn who_takes_the_lease_of_a_link_is_good_to_know_and_two_are_trouble() {
+    let client = |program: &str, device: &str| DhcpClient {
+        device: device.to_owned(),
+        program: program.to_owned(),
+        pid: Some(7),
+    };
+    let with = |clients: &[DhcpClient]| {
+        let scene = Scene {
+            dhcp_clients: clients.to_vec(),
+            ..Scene::default()
+        };
+        found(&config(""), &host(), &scene)
+    };
+    let (one, other) = (client("dhclient", "wan0"), client("udhcpc", "wan0"));
+    let note = only(Severity::Note, "dhcp-client", "wan0");
+    assert_eq!(with(std::slice::from_ref(&one)), note);
+    assert_eq!(
+        with(&[one, other]),
+        only(Severity::Trouble, "dhcp-clients", "wan0")
+    );
+    for elsewhere in ["lan0", "eth9"] {
+        assert_eq!(with(&[client("udhcpc", elsewhere)]), [], "{elsewhere}");
+    }
+}
+
+#[test]
+fn a_setting_that_somebody_set_back_is_trouble() {
+    let name = "net.ipv4.conf.wan0.rp_filter";
+    let undone = Undone {
+        name: name.to_owned(),
+        found: "1".to_owned(),
+        wanted: "2".to_owned(),
+    };
+    let scene = Scene {
+        undone: vec![undone],
+        ..Scene::default()
+    };
+    let trouble = only(Severity::Trouble, "setting-undone", name);
+    assert_eq!(found(&config(""), &host(), &scene), trouble);
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! What a link's lease names, its router and its resolvers, from the files of those who took the lease.
 //!
-//! systemd-networkd, NetworkManager, dhclient, and whatever speaks with resolvconf (dhcpcd, ifupdown, pppd) write them
+//! systemd-networkd, NetworkManager, dhclient, dhcpcd, and whatever speaks with resolvconf (ifupdown, pppd) write them
 //! down per device. A lease that names its address must be of an address that the device has, and one that names its end must
 //! not be over: files outlive leases, and network namespaces share them.
 //!
 //! The router matters where nobody made a default route of it: whoever takes leases on several devices often makes one for the
 //! first alone.
 
-use std::fs;
-use std::net::IpAddr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use super::{Device, Prefix};
 
@@ -20,6 +22,7 @@ const RESOLVCONF: [&str; 3] = [
     "run/resolvconf/interface",
     "run/dhcpcd/hook-state/resolv.conf",
 ];
+const DHCPCD: [&str; 2] = ["var/lib/dhcpcd", "var/lib/dhcpcd5"];
 /// Of a connection of NetworkManager, in letters.
 const UUID_LENGTH: usize = 36;
 
@@ -44,6 +47,7 @@ pub fn read(root: &Path, name: &str, device: &Device, devices: &[String], now_s:
     let mut all = vec![networkd(root, device)];
     all.extend(network_manager(root, name, device, now_s));
     all.extend(dhclient(root, name, device, now_s));
+    all.extend(dhcpcd(root, name, device, now_s));
     let routers = all.iter().flat_map(|named| &named.routers).copied();
     let is_near = |router: &IpAddr| {
         let mut networks = device.addresses.iter();
@@ -103,14 +107,16 @@ fn files(root: &Path, folders: &[&str], is_wanted: impl Fn(&str) -> bool) -> Vec
     wanted.collect()
 }
 
+/// Of a text of lines `key=value`.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+}
+
 /// What a lease of lines `key=value` says, if it is of an address of the device.
 fn of_pairs(text: &str, [address, routers, resolvers]: [&str; 3], device: &Device) -> Named {
-    let value = |key: &str| {
-        let mut lines = text.lines();
-        lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
-    };
-    let list = |key: &str| addresses(value(key).unwrap_or("")).collect();
-    if value(address).is_some_and(|address| has(device, address)) {
+    let list = |key: &str| addresses(value(text, key).unwrap_or("")).collect();
+    if value(text, address).is_some_and(|address| has(device, address)) {
         Named {
             routers: list(routers),
             resolvers: list(resolvers),
@@ -120,30 +126,50 @@ fn of_pairs(text: &str, [address, routers, resolvers]: [&str; 3], device: &Devic
     }
 }
 
+/// The network managers that have a lease of an address of the device.
+pub fn managers(root: &Path, device: &Device) -> Vec<&'static str> {
+    let leases = [
+        ("systemd-networkd", networkd_lease(root, device), "ADDRESS"),
+        (
+            "NetworkManager",
+            network_manager_lease(root, device),
+            "ip_address",
+        ),
+    ];
+    let held = leases
+        .into_iter()
+        .filter(|(_, lease, key)| value(lease, key).is_some_and(|address| has(device, address)));
+    held.map(|(manager, ..)| manager).collect()
+}
+
+fn networkd_lease(root: &Path, device: &Device) -> String {
+    let path = format!("run/systemd/netif/leases/{}", device.ifindex);
+    text_of(root, &path)
+}
+
 fn networkd(root: &Path, device: &Device) -> Named {
-    let text = text_of(
-        root,
-        &format!("run/systemd/netif/leases/{}", device.ifindex),
-    );
-    of_networkd(&text, device)
+    of_networkd(&networkd_lease(root, device), device)
 }
 
 fn of_networkd(text: &str, device: &Device) -> Named {
     of_pairs(text, ["ADDRESS", "ROUTER", "DNS"], device)
 }
 
-/// The lease in force is a section of the device's state (1.42 and newer). The lease files of its own client hold an
+/// The lease in force is a section of the device's state (1.42 and newer).
+fn network_manager_lease(root: &Path, device: &Device) -> String {
+    let path = format!("run/NetworkManager/devices/{}", device.ifindex);
+    let state = text_of(root, &path);
+    let mut sections = state.split("\n[");
+    let lease = sections.find_map(|section| section.strip_prefix("dhcp4]\n"));
+    lease.unwrap_or("").to_owned()
+}
+
+/// The lease in force is in the device's state. The lease files of its own client hold an
 /// address and nothing else, but those of its first versions are like systemd-networkd's; those of dhclient, where that
 /// takes the leases for it, hold all.
 fn network_manager(root: &Path, name: &str, device: &Device, now_s: u64) -> Vec<Named> {
-    let state = text_of(
-        root,
-        &format!("run/NetworkManager/devices/{}", device.ifindex),
-    );
-    let sections = state.split("\n[");
-    let mut in_force = sections.filter_map(|section| section.strip_prefix("dhcp4]\n"));
     let keys = ["ip_address", "routers", "domain_name_servers"];
-    let mut all = vec![of_pairs(in_force.next().unwrap_or(""), keys, device)];
+    let mut all = vec![of_pairs(&network_manager_lease(root, device), keys, device)];
     let of_device = |file: &str| {
         let lease = format!("-{name}.lease");
         let connection = file.split_once('-').map(|(_, connection)| connection);
@@ -226,6 +252,119 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let months = (month + 9) % 12;
     let of_year = (153 * months + 2) / 5 + day.checked_sub(1)?;
     (year * 365 + year / 4 - year / 100 + year / 400 + of_year).checked_sub(719_468)
+}
+
+/// The answer of the server as it came, in a file for each device, and of a wireless one for each network. A lease begins when it
+/// is written.
+fn dhcpcd(root: &Path, name: &str, device: &Device, now_s: u64) -> Vec<Named> {
+    let folders = DHCPCD.map(|folder| fs::read_dir(root.join(folder)));
+    let files = folders.into_iter().flatten().flatten().flatten();
+    let own = files.filter(|file| {
+        let file = file.file_name();
+        let file = file.to_str().unwrap_or("");
+        let file = file.strip_prefix("dhcpcd-").unwrap_or(file);
+        let rest = file
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_suffix(".lease"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    });
+    let named = own.filter_map(|file| {
+        let (message, begun_s) = message_of(&file.path()).ok()?;
+        let message = Message::parse(&message)?;
+        let ends_s = message.lasts_s.map(|lasts_s| begun_s + u64::from(lasts_s));
+        let is_over = ends_s.is_some_and(|ends_s| ends_s <= now_s);
+        (!is_over && device.has(message.address.into())).then_some(message.named)
+    });
+    named.collect()
+}
+
+/// What a file holds, and when it was written, in seconds since 1970.
+fn message_of(path: &Path) -> io::Result<(Vec<u8>, u64)> {
+    let file = File::open(path)?;
+    let written = file.metadata()?.modified()?.duration_since(UNIX_EPOCH);
+    let mut message = Vec::new();
+    file.take(MESSAGE_MAX).read_to_end(&mut message)?;
+    Ok((message, written.map_or(0, |written| written.as_secs())))
+}
+
+/// No server may send more than fits into a packet of Ethernet, unless it is asked to.
+const MESSAGE_MAX: u64 = 1500;
+/// Of the fields of a message (RFC 2131 section 2).
+const YIADDR: usize = 16;
+const SNAME: usize = 44;
+const FILE: usize = 108;
+const COOKIE: usize = 236;
+const OPTIONS: usize = 240;
+const MAGIC: [u8; 4] = [99, 130, 83, 99];
+/// Options (RFC 2132).
+const PAD: u8 = 0;
+const ROUTERS: u8 = 3;
+const RESOLVERS: u8 = 6;
+const LEASE_TIME: u8 = 51;
+const OVERLOAD: u8 = 52;
+const END: u8 = 255;
+
+/// A DHCP server's answer.
+struct Message {
+    address: Ipv4Addr,
+    /// `None` if it says forever, or nothing.
+    lasts_s: Option<u32>,
+    named: Named,
+}
+
+impl Message {
+    /// `None` for what is none.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let address: [u8; 4] = bytes.get(YIADDR..YIADDR + 4)?.try_into().ok()?;
+        if *bytes.get(COOKIE..OPTIONS)? != MAGIC {
+            return None;
+        }
+        let mut all: Vec<(u8, &[u8])> = options(&bytes[OPTIONS..]).collect();
+        let overload = all.iter().find(|(code, _)| *code == OVERLOAD);
+        let overload = overload.and_then(|(_, value)| value.first()).copied();
+        for (bit, field) in [(1, FILE..COOKIE), (2, SNAME..FILE)] {
+            if overload.unwrap_or(0) & bit != 0 {
+                all.extend(options(&bytes[field]));
+            }
+        }
+        let value = |code: u8| {
+            all.iter()
+                .find(|(of, _)| *of == code)
+                .map(|(_, value)| *value)
+        };
+        let addresses = |code: u8| {
+            let (all, _) = value(code).unwrap_or(&[]).as_chunks();
+            all.iter()
+                .map(|address: &[u8; 4]| IpAddr::from(*address))
+                .collect()
+        };
+        let lasts = value(LEASE_TIME).and_then(|value| value.try_into().ok());
+        Some(Self {
+            address: address.into(),
+            lasts_s: lasts
+                .map(u32::from_be_bytes)
+                .filter(|lasts_s| *lasts_s != u32::MAX),
+            named: Named {
+                routers: addresses(ROUTERS),
+                resolvers: addresses(RESOLVERS),
+            },
+        })
+    }
+}
+
+/// Codes and values, up to the first that is cut off.
+fn options(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        while let [PAD, rest @ ..] = bytes {
+            bytes = rest;
+        }
+        let [code, length, rest @ ..] = bytes else {
+            return None;
+        };
+        let (value, rest) = rest.split_at_checked(usize::from(*length))?;
+        bytes = rest;
+        (*code != END).then_some((*code, value))
+    })
 }
 
 fn resolvconf(root: &Path, name: &str, devices: &[String]) -> Vec<IpAddr> {
@@ -320,6 +459,84 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    /// The server's answer for 203.0.113.2, with these options.
+    fn message(options: &[u8]) -> Vec<u8> {
+        let mut message = vec![0; OPTIONS];
+        message[YIADDR..YIADDR + 4].copy_from_slice(&[203, 0, 113, 2]);
+        message[COOKIE..].copy_from_slice(&MAGIC);
+        message.extend(options);
+        message
+    }
+
+    const ACK: [u8; 3] = [53, 1, 5];
+    const ROUTER: [u8; 6] = [ROUTERS, 4, 203, 0, 113, 1];
+
+    fn kept_by_dhcpcd(file: &str, message: &[u8], now_s: u64) -> Lease {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("var/lib/dhcpcd");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(file), message).unwrap();
+        let written = UNIX_EPOCH + std::time::Duration::from_secs(NOW_S);
+        let file = File::options().write(true).open(folder.join(file)).unwrap();
+        file.set_modified(written).unwrap();
+        let wan0 = device(3, &["203.0.113.2/24"]);
+        read(root.path(), "wan0", &wan0, &["wan0".to_owned()], now_s)
+    }
+
+    #[test]
+    fn dhcpcd_keeps_the_server_s_answer() {
+        let resolvers = [RESOLVERS, 8, 203, 0, 113, 1, 192, 0, 2, 53];
+        let lasts = [LEASE_TIME, 4, 0, 0, 0, 120];
+        let answer = message(&[&ACK[..], &[PAD], &lasts, &ROUTER, &resolvers, &[END]].concat());
+        let whole = Lease {
+            router: Some(ip("203.0.113.1")),
+            resolvers: vec![ip("203.0.113.1"), ip("192.0.2.53")],
+        };
+        for file in ["wan0.lease", "wan0-home.lease", "dhcpcd-wan0.lease"] {
+            assert_eq!(kept_by_dhcpcd(file, &answer, NOW_S + 119), whole, "{file}");
+        }
+        for (file, now_s) in [
+            ("wan0.lease", NOW_S + 120),
+            ("wan01.lease", NOW_S),
+            ("wan0.lease6", NOW_S),
+        ] {
+            assert_eq!(
+                kept_by_dhcpcd(file, &answer, now_s),
+                Lease::default(),
+                "{file} {now_s}"
+            );
+        }
+        let forever = message(&[&[LEASE_TIME, 4, 255, 255, 255, 255][..], &ROUTER].concat());
+        let later = NOW_S + u64::from(u32::MAX) + 1;
+        assert_eq!(
+            kept_by_dhcpcd("wan0.lease", &forever, later).router,
+            whole.router
+        );
+    }
+
+    #[test]
+    fn options_of_a_message_may_stand_in_other_fields() {
+        let mut answer = message(&[OVERLOAD, 1, 1, END]);
+        answer[FILE..FILE + ROUTER.len()].copy_from_slice(&ROUTER);
+        let lease = kept_by_dhcpcd("wan0.lease", &answer, NOW_S);
+        assert_eq!(lease.router, Some(ip("203.0.113.1")));
+    }
+
+    #[test]
+    fn what_is_no_message_names_nothing() {
+        let answer = message(&[&ROUTER[..], &[RESOLVERS, 4, 192, 0, 2, 53]].concat());
+        for length in 0..OPTIONS + ROUTER.len() {
+            let lease = kept_by_dhcpcd("wan0.lease", &answer[..length], NOW_S);
+            assert_eq!(lease, Lease::default(), "{length}");
+        }
+        let mut other = answer.clone();
+        other[COOKIE] = 0;
+        assert_eq!(
+            kept_by_dhcpcd("wan0.lease", &other, NOW_S),
+            Lease::default()
+        );
     }
 
     #[test]

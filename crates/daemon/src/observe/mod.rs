@@ -27,6 +27,7 @@ use anabranch_policy::PerFamily;
 
 pub use carrier::Running;
 pub use grace::{Grace, Lack};
+pub use lease::managers as lease_managers;
 pub use near::{Beside, Near, NearRoute, Own};
 pub use netlink::{Monitor, Netlink};
 pub use prefix::Prefix;

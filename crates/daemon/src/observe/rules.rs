@@ -94,6 +94,15 @@ impl ForeignRule {
         wide.unwrap_or(self.message.header.table.into())
     }
 
+    /// The priority of the rule that it leads to, past those between.
+    pub fn leads_to(&self) -> Option<u32> {
+        self.find(|attribute| match attribute {
+            RuleAttribute::Goto(target) => Some(*target),
+            _ => None,
+        })
+        .filter(|_| self.message.header.action == RuleAction::Goto)
+    }
+
     /// Takes what the rest of it does not describe.
     pub fn is_inverted(&self) -> bool {
         self.message.header.flags.contains(RuleFlags::Invert)
@@ -228,6 +237,7 @@ impl fmt::Display for ForeignRule {
         match header.action {
             RuleAction::ToTable if self.table() == TABLE_MAIN => f.write_str(" lookup main"),
             RuleAction::ToTable => write!(f, " lookup {}", self.table()),
+            RuleAction::Goto => write!(f, " goto {}", self.leads_to().unwrap_or(0)),
             other => write!(f, " {}", format!("{other:?}").to_lowercase()),
         }
     }
