@@ -48,6 +48,8 @@ pub struct Attack {
     pub(super) recipe: Recipe,
     /// It pretends to be the innocent host.
     as_victim: bool,
+    /// The gateway has routing rules of others, which may speak of every flow.
+    pub(super) beside_rules: bool,
 }
 
 const fn attack(name: &'static str, words: &'static str, payload: Payload, random: u32) -> Attack {
@@ -62,6 +64,7 @@ const fn attack(name: &'static str, words: &'static str, payload: Payload, rando
             answered: false,
         },
         as_victim: false,
+        beside_rules: false,
     }
 }
 
@@ -74,6 +77,11 @@ impl Attack {
 
     const fn as_victim(mut self) -> Self {
         self.as_victim = true;
+        self
+    }
+
+    const fn beside_rules(mut self) -> Self {
+        self.beside_rules = true;
         self
     }
 
@@ -151,7 +159,7 @@ const SYN: u32 = FLOW | random::FIRST_WORD;
 const DATAGRAM: u32 = FLOW | random::IP_ID;
 
 /// In the order in which they are run.
-pub static ATTACKS: [Attack; 19] = [
+pub static ATTACKS: [Attack; 21] = [
     attack(
         "syn",
         "SYNs to random ports and destinations",
@@ -177,6 +185,13 @@ pub static ATTACKS: [Attack; 19] = [
         SYN,
     )
     .as_victim(),
+    attack(
+        "syn-beside-rules",
+        "the same, while the kernel's routing rules are asked about each",
+        Payload::Syn,
+        SYN,
+    )
+    .beside_rules(),
     attack(
         "connections",
         "connections, opened in full by the help of their servers",
@@ -252,6 +267,13 @@ pub static ATTACKS: [Attack; 19] = [
         "from outside: datagrams to random ports",
         Payload::Udp,
         random::PORTS,
+    )
+    .outside(),
+    attack(
+        "wan-transit",
+        "from outside: datagrams for networks that are neither the gateway's nor its LAN's",
+        Payload::Udp,
+        FLOW,
     )
     .outside(),
     attack(

@@ -147,7 +147,13 @@ impl Row {
 /// If the site cannot be built, the gateway fails, or the innocents cannot even begin. An interrupted trial is an error.
 pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
     progress("building the site");
-    let site = Site::build(trial.subject, trial.family, &trial.binary, trial.round_trip)?;
+    let site = Site::build(
+        trial.subject,
+        trial.family,
+        &trial.binary,
+        trial.round_trip,
+        trial.attack.beside_rules,
+    )?;
     let cable = match trial.attack.from {
         From::Lan => site.lan_cable(),
         From::Internet => site.internet_cable(),

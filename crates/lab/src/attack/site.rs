@@ -86,6 +86,7 @@ impl Site {
         family: Family,
         binary: &Path,
         round_trip: Duration,
+        beside_rules: bool,
     ) -> Result<Self> {
         let spec = spec(family, round_trip);
         let hosts = ["innocent", "newcomer", "attacker"].map(Namespace::create);
@@ -114,6 +115,9 @@ impl Site {
         };
         site.lay_lan()?;
         site.lay_isps()?;
+        if beside_rules {
+            site.add_rule()?;
+        }
         site.start(subject, binary)?;
         Ok(site)
     }
@@ -186,6 +190,21 @@ impl Site {
             )?;
             self.delays.extend(delay);
             self.routers.push(router);
+        }
+        Ok(())
+    }
+
+    /// As a mesh VPN has it: a table of its own before the main table, for a network that nobody here asks.
+    fn add_rule(&self) -> Result<()> {
+        let (family, network) = match self.family {
+            Family::V4 => ("-4", "10.99.0.0/16"),
+            Family::V6 => ("-6", "fd7a:115c:a1e0::/48"),
+        };
+        for words in [
+            format!("{family} route add unreachable {network} table 52"),
+            format!("{family} rule add pref 5270 lookup 52"),
+        ] {
+            self.gateway.ip(&words)?;
         }
         Ok(())
     }
