@@ -65,14 +65,13 @@ async fn flows_of_a_former_address_end_also_if_the_link_was_away_in_between() {
         )
     })
     .await;
-    assert_eq!(
-        rig.told(),
-        [
-            Told::Link(0, Some("203.0.113.99".into())),
-            Told::Ended(0),
-            Told::Choice(0b11)
-        ]
-    );
+    let told = rig.told();
+    assert_eq!(told[0], Told::Link(0, Some("203.0.113.99".into())));
+    // Another thread walks the flows.
+    for one in [Told::Ended(0), Told::Choice(0b11)] {
+        assert!(told[1..].contains(&one), "{told:?}");
+    }
+    assert_eq!(told.len(), 3, "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
