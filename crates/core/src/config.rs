@@ -76,8 +76,9 @@ impl Default for Config {
             hold_down: Duration::from_secs(5),
             hold_down_max: Duration::from_secs(300),
             hold_forget: Duration::from_secs(120),
-            // dhclient, networkd and `netplan apply` take one or two seconds from an address or route to the next.
-            grace: Duration::from_secs(5),
+            // dhclient, networkd and `netplan apply` take one or two seconds from an address or route to the next. dhcpcd that
+            // is started anew asks for five to eight whether anybody else has the address (RFC 5227 section 2.1.1).
+            grace: Duration::from_secs(10),
             deadline_min: Duration::from_millis(250),
             deadline_unmeasured: Duration::from_secs(1),
             deadline_max: Duration::from_secs(3),

@@ -169,6 +169,8 @@ fn a_link_whose_ipv6_is_dead_goes_on_with_ipv4() {
 fn flows_of_a_family_use_the_links_that_have_it() {
     let rig = Rig::with(&BOTH);
     rig.serve_web();
+    let impatient = "availability.grace = \"100ms\"";
+    rig.write_config(&format!("{}{impatient}\n", rig.config_text()));
     rig.lose_v6("wan0");
     let daemon = rig.start();
     until("lte has IPv6", || {

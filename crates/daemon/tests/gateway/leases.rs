@@ -27,8 +27,8 @@ const UDHCPC_SCRIPT: &str = "#!/bin/sh\n\
       ip addr replace $ip/$mask dev $interface\n\
       [ -z \"$router\" ] || ip route replace default via $router dev $interface metric 50 ;;\n\
     esac\n";
-/// Not `persistent`: what it set goes when it ends.
-const DHCPCD_CONFIG: &str = "noarp\nnohook resolv.conf, hostname\n";
+/// Not `persistent`: what it set goes when it ends, and comes back when nobody else answers for it.
+const DHCPCD_CONFIG: &str = "nohook resolv.conf, hostname\n";
 /// systemd-networkd sees files of its own and no udev.
 const NETWORKD: &str = "set -e\n\
     mount -t sysfs -o ro sys /sys\n\
@@ -49,6 +49,8 @@ enum Kind {
     Udhcpc,
     Dhclient,
     Dhcpcd,
+    /// Which looks for seconds whether anybody else has an address.
+    WaryDhcpcd,
     Networkd,
 }
 
@@ -145,9 +147,10 @@ impl Site {
             }
             Kind::Dhclient => format!("dhclient -4 -d {device}"),
             // Its processes for this and that outlive one that is killed.
-            Kind::Dhcpcd => {
+            Kind::Dhcpcd | Kind::WaryDhcpcd => {
                 let config = own("dhcpcd", DHCPCD_CONFIG);
-                format!("--pid --no-fork dhcpcd -4 -B -f {config} {device}")
+                let looks = if kind == Kind::Dhcpcd { "--noarp" } else { "" };
+                format!("--pid --no-fork dhcpcd -4 -B {looks} -f {config} {device}")
             }
             Kind::Networkd => {
                 let script = own("networkd", NETWORKD);
@@ -276,23 +279,33 @@ fn the_router_of_a_lease_is_known_whose_client_made_no_route_of_it() {
 #[test]
 fn a_client_may_have_its_lease_before_the_gateway_starts() {
     for kind in [Kind::Udhcpc, Kind::Dhclient, Kind::Dhcpcd, Kind::Networkd] {
-        let site = Site::new();
-        let _server = site.leases(&site.rig.internet, "wan1-far", "198.51.100.1", 50);
-        let mut client = site.asks(kind, "wan1");
-        until("the link has a lease", || {
-            site.has_lease("wan1", "198.51.100", 50)
-        });
-        let daemon = site.start();
-        both_up(&daemon);
-        let held = Held::new(&site.rig, &daemon);
-        client.signal(Signal::SIGTERM);
-        client.wait(DEADLINE).unwrap().expect("ended in time");
-        let acked = site.acked();
-        let _client = site.asks(kind, "wan1");
-        until("the client that was started anew has the lease", || {
-            site.acked() > acked && site.has_lease("wan1", "198.51.100", 50)
-        });
-        held.go_on(&daemon);
-        assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+        is_first_and_starts_anew(kind, kind);
     }
+}
+
+#[test]
+fn a_client_that_looks_for_seconds_who_has_its_address_costs_no_flow() {
+    is_first_and_starts_anew(Kind::Dhcpcd, Kind::WaryDhcpcd);
+}
+
+/// A client that has its lease before the gateway starts, and another in its place while flows are held.
+fn is_first_and_starts_anew(first: Kind, anew: Kind) {
+    let site = Site::new();
+    let _server = site.leases(&site.rig.internet, "wan1-far", "198.51.100.1", 50);
+    let mut client = site.asks(first, "wan1");
+    until("the link has a lease", || {
+        site.has_lease("wan1", "198.51.100", 50)
+    });
+    let daemon = site.start();
+    both_up(&daemon);
+    let held = Held::new(&site.rig, &daemon);
+    client.signal(Signal::SIGTERM);
+    client.wait(DEADLINE).unwrap().expect("ended in time");
+    let acked = site.acked();
+    let _client = site.asks(anew, "wan1");
+    until("the client that was started anew has the lease", || {
+        site.acked() > acked && site.has_lease("wan1", "198.51.100", 50)
+    });
+    held.go_on(&daemon);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

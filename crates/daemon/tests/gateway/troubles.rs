@@ -86,7 +86,8 @@ fn every_line_about_a_lost_link_says_what_it_is_about(family: Family) {
     const ROUNDS: usize = 3;
     let rig = Rig::of(family);
     let ([own, gateway], [length, _]) = (rig.plan().links[0], rig.plan().lengths);
-    let unheld = "availability = { hold_down = \"10ms\", hold_down_max = \"10ms\" }";
+    let unheld =
+        "availability = { hold_down = \"10ms\", hold_down_max = \"10ms\", grace = \"100ms\" }";
     rig.write_config(&format!("{}{unheld}\n", rig.config_text()));
     let daemon = rig.start_logging();
     let until_state = |name: &str, state| {

@@ -104,7 +104,7 @@ async fn a_default_route_that_stays_away_ends_the_flows() {
     let rig = Rig::start().await;
     rig.told();
     rig.change_host(|host| drop(host.routes.remove(0))).await;
-    rig.pass(Duration::from_secs(4)).await;
+    rig.pass(Duration::from_secs(9)).await;
     assert_eq!(rig.told(), []);
     rig.pass(Duration::from_secs(3)).await;
     let lost = [Told::Choice(0b10), Told::Ended(0), Told::Link(0, None)];
