@@ -30,11 +30,11 @@ const UDHCPC_SCRIPT: &str = "#!/bin/sh\n\
 /// Not `persistent`: what it set goes when it ends, and comes back when nobody else answers for it.
 const DHCPCD_CONFIG: &str = "nohook resolv.conf, hostname\n";
 /// systemd-networkd sees files of its own and no udev.
-const NETWORKD: &str = "set -e\n\
+const NETWORKD_SCRIPT: &str = "set -e\n\
     mount -t sysfs -o ro sys /sys\n\
     mkdir -p /run/systemd/network /run/systemd/netif/links /run/systemd/netif/leases\n\
     chown -R systemd-network /run/systemd/netif\n\
-    printf '[Match]\\nName=%s\\n[Network]\\nDHCP=ipv4\\nLinkLocalAddressing=no\\nIPv6AcceptRA=no\\n[DHCPv4]\\nUseDNS=no\\n' $1 \
+    printf '[Match]\\nName=%s\\n[Network]\\nDHCP=ipv4\\nLinkLocalAddressing=no\\nIPv6AcceptRA=no\\n[DHCPv4]\\nUseDNS=no\\nUseRoutes=%s\\n' $1 $2 \
       > /run/systemd/network/10-test.network\n\
     exec /lib/systemd/systemd-networkd\n";
 /// Clients ask again so soon (RFC 2132 section 9.11). dnsmasq takes no less.
@@ -48,11 +48,15 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 enum Kind {
     Udhcpc,
     Dhclient,
-    Dhcpcd,
-    /// Which looks for seconds whether anybody else has an address.
-    WaryDhcpcd,
-    Networkd,
+    /// By its options.
+    Dhcpcd(&'static str),
+    /// Whether it sets routes.
+    Networkd(&'static str),
 }
+
+/// Which does not look for seconds whether anybody else has an address.
+const DHCPCD: Kind = Kind::Dhcpcd("--noarp");
+const NETWORKD: Kind = Kind::Networkd("yes");
 
 /// A rig whose second link has no address, and the box's clients with the files that they keep.
 struct Site {
@@ -147,14 +151,13 @@ impl Site {
             }
             Kind::Dhclient => format!("dhclient -4 -d {device}"),
             // Its processes for this and that outlive one that is killed.
-            Kind::Dhcpcd | Kind::WaryDhcpcd => {
+            Kind::Dhcpcd(options) => {
                 let config = own("dhcpcd", DHCPCD_CONFIG);
-                let looks = if kind == Kind::Dhcpcd { "--noarp" } else { "" };
-                format!("--pid --no-fork dhcpcd -4 -B {looks} -f {config} {device}")
+                format!("--pid --no-fork dhcpcd -4 -B -f {config} {options} {device}")
             }
-            Kind::Networkd => {
-                let script = own("networkd", NETWORKD);
-                format!("unshare --mount sh {script} {device}")
+            Kind::Networkd(routes) => {
+                let script = own("networkd", NETWORKD_SCRIPT);
+                format!("unshare --mount sh {script} {device} {routes}")
             }
         };
         let mut command = Command::new("nsenter");
@@ -193,12 +196,12 @@ fn a_link_has_leases_of_dhclient() {
 
 #[test]
 fn a_link_has_leases_of_dhcpcd() {
-    has_leases(Kind::Dhcpcd);
+    has_leases(DHCPCD);
 }
 
 #[test]
 fn a_link_has_leases_of_networkd() {
-    has_leases(Kind::Networkd);
+    has_leases(NETWORKD);
 }
 
 /// Which is taken, renewed, asked for again by a client that was killed or ended, and changed.
@@ -260,32 +263,39 @@ fn a_lan_device_has_its_first_lease_while_the_gateway_runs() {
     );
 }
 
-/// Debian's dhclient gives its default route no metric, and leaves it out where there is another like that.
 #[test]
 fn the_router_of_a_lease_is_known_whose_client_made_no_route_of_it() {
-    let site = Site::new();
-    let ip = |line: &str| site.rig.gateway.ip(line).unwrap();
-    ip("route del default");
-    ip("route add default via 203.0.113.1 dev wan0");
-    let _server = site.leases(&site.rig.internet, "wan1-far", "198.51.100.1", 50);
-    let daemon = site.start();
-    let _client = site.asks(Kind::Dhclient, "wan1");
-    both_up(&daemon);
-    assert!(!ip("route show default").contains("wan1"));
-    Held::new(&site.rig, &daemon).go_on(&daemon);
-    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    let without_routes = [
+        // Debian's gives its default route no metric, and leaves it out where there is another like that.
+        Kind::Dhclient,
+        Kind::Dhcpcd("--noarp --nogateway"),
+        Kind::Networkd("no"),
+    ];
+    for kind in without_routes {
+        let site = Site::new();
+        let ip = |line: &str| site.rig.gateway.ip(line).unwrap();
+        ip("route del default");
+        ip("route add default via 203.0.113.1 dev wan0");
+        let _server = site.leases(&site.rig.internet, "wan1-far", "198.51.100.1", 50);
+        let daemon = site.start();
+        let _client = site.asks(kind, "wan1");
+        both_up(&daemon);
+        assert!(!ip("route show default").contains("wan1"));
+        Held::new(&site.rig, &daemon).go_on(&daemon);
+        assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    }
 }
 
 #[test]
 fn a_client_may_have_its_lease_before_the_gateway_starts() {
-    for kind in [Kind::Udhcpc, Kind::Dhclient, Kind::Dhcpcd, Kind::Networkd] {
+    for kind in [Kind::Udhcpc, Kind::Dhclient, DHCPCD, NETWORKD] {
         is_first_and_starts_anew(kind, kind);
     }
 }
 
 #[test]
 fn a_client_that_looks_for_seconds_who_has_its_address_costs_no_flow() {
-    is_first_and_starts_anew(Kind::Dhcpcd, Kind::WaryDhcpcd);
+    is_first_and_starts_anew(DHCPCD, Kind::Dhcpcd(""));
 }
 
 /// A client that has its lease before the gateway starts, and another in its place while flows are held.
