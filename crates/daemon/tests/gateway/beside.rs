@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::rig::*;
 
+pub(super) const PUBLISHED_PORT: u16 = 8080;
 const BRIEFLY: Duration = Duration::from_millis(500);
 /// What wg-quick adds for a tunnel that takes everything, and how it takes that away again: until none is left.
 const TUNNEL_RULES: [&str; 2] = [
@@ -96,7 +97,8 @@ impl Rig {
         self.gateway.exec("sh", &["-c", TUNNEL_DOWN]).unwrap();
     }
 
-    /// A container on a bridge, which the box translates by itself; nothing else may be forwarded.
+    /// A container on a bridge, which the box translates by itself, with a service that is published as [`PUBLISHED_PORT`]; nothing
+    /// else may be forwarded.
     pub(super) fn container(&self) -> Namespace {
         let container = namespace("container");
         let bridge = "link add docker0 type bridge forward_delay 0";
@@ -113,11 +115,13 @@ impl Rig {
             .ip(&format!("route add default via {near}"))
             .unwrap();
         let words = words(self.family());
+        let service = SocketAddr::new(far.parse().unwrap(), 80);
         let rules = format!(
-            "table {words} docker {{ chain c {{ type nat hook postrouting priority srcnat; \
+            "table {words} docker {{ chain d {{ type nat hook prerouting priority dstnat; \
+             fib daddr type local tcp dport {PUBLISHED_PORT} dnat to {service}; }}; chain c {{ type nat hook postrouting priority srcnat; \
              iifname docker0 oifname != docker0 masquerade; }}; \
              chain f {{ type filter hook forward priority filter; policy drop; \
-             ct state established,related accept; iifname docker0 oifname != docker0 accept; }}; }}"
+             ct state established,related accept; ct status dnat accept; iifname docker0 oifname != docker0 accept; }}; }}"
         );
         self.nft(&rules);
         container

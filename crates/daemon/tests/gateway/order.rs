@@ -7,7 +7,7 @@ use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 
-use crate::beside::tunnel_ends;
+use crate::beside::{PUBLISHED_PORT, tunnel_ends};
 use crate::rig::*;
 
 const WIREGUARD_PORT: u16 = 51820;
@@ -100,16 +100,27 @@ fn hosts_go_where_a_rule_sends_them(family: Family) {
     );
 }
 
+/// What a container publishes is answered by the link that was asked.
 fn containers_are_forwarded_and_hosts_balanced(family: Family) {
-    either_first(
-        family,
-        |text| text,
-        Rig::container,
-        |rig, daemon, container| {
-            is_seen_as(rig, container, rig.external("wan0"));
-            Held::new(rig, daemon).go_on(daemon);
-        },
-    );
+    let comes = |rig: &Rig| {
+        rig.providers_check_sources();
+        let container = rig.container();
+        let at = SocketAddr::new(rig.unbound().ip(), 80);
+        let service = container.run(|| TcpListener::bind(at)).unwrap().unwrap();
+        (service, container)
+    };
+    let by_kernel = |text| format!("{text}nat.forwards = \"kernel\"\n");
+    either_first(family, by_kernel, comes, |rig, daemon, (_, container)| {
+        is_seen_as(rig, container, rig.external("wan0"));
+        for device in ["wan0", "wan1"] {
+            let at = rig.external(device).parse().unwrap();
+            let published = SocketAddr::new(at, PUBLISHED_PORT);
+            until("a published port is reached", || {
+                rig.call_from_afar(published).is_ok()
+            });
+        }
+        Held::new(rig, daemon).go_on(daemon);
+    });
 }
 
 fn a_second_address_of_a_link_is_answered_by_it(family: Family) {
