@@ -14,7 +14,6 @@ use std::{
 };
 
 use aya::programs::{SchedClassifier, TcAttachType};
-use nix::net::if_::if_indextoname;
 
 use super::{
     device_name, numbered,
@@ -92,7 +91,7 @@ pub fn detach(pins: &Path, ifindex: u32) -> Result<(), Error> {
     if !stands(pins, ifindex) && !qdisc_mark(pins, ifindex).exists() {
         return Ok(());
     }
-    if if_indextoname(ifindex).is_err() {
+    if device_name(ifindex).is_err() {
         return remove_marks(pins, ifindex);
     }
     let hook = Hook::of(pins, ifindex)?;

@@ -56,6 +56,10 @@ pub fn attach(
 
 fn device_name(ifindex: u32) -> Result<String, Error> {
     let name = if_indextoname(ifindex).map_err(|_| Error::NoDevice { ifindex })?;
+    // The library takes the null pointer of a device that is not there for no error.
+    if name.is_empty() {
+        return Err(Error::NoDevice { ifindex });
+    }
     Ok(name.to_string_lossy().into_owned())
 }
 
@@ -179,7 +183,7 @@ fn numbered(pins: &Path, prefix: &str) -> Result<BTreeSet<u32>, Error> {
 /// Whether an attachment still has its device.
 pub fn is_alive(pins: &Path, ifindex: u32) -> bool {
     let stands = pin_path(pins, ifindex).exists() || filter::stands(pins, ifindex);
-    stands && if_indextoname(ifindex).is_ok()
+    stands && device_name(ifindex).is_ok()
 }
 
 /// Kernel ids of the programs at one end of a device's queue, whoever put them there and how.
