@@ -3,7 +3,7 @@
 //! Flow entries carry link numbers and outlive the daemon and its configuration. So a name keeps its number over reloads
 //! and restarts, and a number that has just been freed is the last to be given away again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,24 @@ use anabranch_api::LinkAction;
 
 /// The numbers of links in the data path, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, u16>")]
 pub struct Slots(BTreeMap<String, u16>);
+
+impl TryFrom<BTreeMap<String, u16>> for Slots {
+    type Error = &'static str;
+
+    fn try_from(numbers: BTreeMap<String, u16>) -> Result<Self, Self::Error> {
+        let distinct: BTreeSet<u16> = numbers.values().copied().collect();
+        let is_one_each = distinct.len() == numbers.len();
+        let is_there = distinct
+            .last()
+            .is_none_or(|last| usize::from(*last) < LINKS_MAX);
+        match is_one_each && is_there {
+            true => Ok(Self(numbers)),
+            false => Err("links have numbers of others, or that no link has"),
+        }
+    }
+}
 
 impl Slots {
     /// Numbers for `names`, of which there are at most [`LINKS_MAX`]: known names keep theirs.

@@ -11,6 +11,7 @@ pub mod ids;
 pub(crate) mod nft;
 mod routing;
 mod sockets;
+mod state;
 mod sysctl;
 mod undone;
 
@@ -21,7 +22,6 @@ use std::path::PathBuf;
 use anabranch_core::{Family, LinkId, LinkSet};
 use anabranch_policy::PerFamily;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Fallback, Link};
 use crate::observe::{Desired, Netlink};
@@ -34,17 +34,9 @@ use nft::{Guard, GuardedLink};
 use routing::{Memory, Routing};
 pub use routing::{RuleWay, Way, Ways};
 pub use sockets::abort_udp;
+use state::State;
 pub use sysctl::ephemeral_ports;
 pub use undone::Undone;
-
-/// Written to the state file.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct State {
-    slots: Slots,
-    #[serde(default)]
-    orders: Orders,
-    sysctls: Vec<sysctl::Changed>,
-}
 
 /// The host's settings that are in our hands.
 pub struct Host {
@@ -70,12 +62,7 @@ impl Host {
     /// Takes over what an earlier daemon of this instance left behind. Changes nothing.
     pub async fn adopt(paths: &Paths) -> anyhow::Result<Self> {
         let state_path = paths.state();
-        let reading = || format!("read {}", state_path.display());
-        let (state, saved) = match fs::read(&state_path) {
-            Ok(json) => (serde_json::from_slice(&json).with_context(reading)?, json),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Default::default(),
-            Err(error) => return Err(error).with_context(reading),
-        };
+        let (state, saved) = State::read(&state_path)?;
         let nft_table = format!("anabranch_{}", paths.instance());
         let nft_missing = missing_nft(&nft_table).await;
         Ok(Self {
@@ -367,16 +354,7 @@ impl Host {
     }
 
     fn save(&mut self) -> anyhow::Result<()> {
-        let json = serde_json::to_vec_pretty(&self.state)?;
-        if json == self.saved {
-            return Ok(());
-        }
-        let fresh = self.state_path.with_extension("json.new");
-        fs::write(&fresh, &json)
-            .and_then(|()| fs::rename(&fresh, &self.state_path))
-            .with_context(|| format!("write {}", self.state_path.display()))?;
-        self.saved = json;
-        Ok(())
+        self.state.write(&self.state_path, &mut self.saved)
     }
 }
 
@@ -385,17 +363,4 @@ async fn missing_nft(table: &str) -> Option<String> {
     let ruleset = Guard::example().ruleset(table, &[]);
     let refused = nft::check(&ruleset).await.err()?;
     Some(format!("{refused:#}"))
-}
-
-impl State {
-    /// The oldest value is the original; later changes of the same setting are our own.
-    fn remember(&mut self, change: sysctl::Changed) {
-        if !self
-            .sysctls
-            .iter()
-            .any(|known| known.is_same_setting(&change))
-        {
-            self.sysctls.push(change);
-        }
-    }
 }

@@ -43,7 +43,9 @@ anabranch_testbed::in_both_families!(
     a_blackholed_link_is_left_and_its_flows_end,
     what_the_box_itself_sends_follows_the_links,
     questions_of_the_boxs_resolver_follow_the_links,
+    a_gateway_starts_beside_a_state_file_that_was_cut,
     a_link_deleted_and_made_anew_comes_back,
+    a_link_made_anew_while_no_daemon_ran_comes_back,
     a_host_over_its_quota_falls_back_to_the_kernels_nat_or_is_refused,
     the_loaded_program_explains_its_choice,
     a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes,
@@ -253,6 +255,47 @@ fn a_link_deleted_and_made_anew_comes_back(family: Family) {
     until("lte takes flows", || {
         daemon.link("lte").flows.opened > opened
     });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// Flows of the other link live, and the next daemon starts.
+fn a_link_made_anew_while_no_daemon_ran_comes_back(family: Family) {
+    let rig = Rig::of(family);
+    let daemon = rig.start();
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| rig.connect().unwrap()).collect();
+    streams.iter_mut().for_each(|stream| echo(stream).unwrap());
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    rig.gateway.ip("link del wan1").unwrap();
+    rig.link("wan1");
+
+    let daemon = rig.start();
+
+    until("lte is up again", || {
+        daemon.link("lte").state == LinkState::Up
+    });
+    let alive = streams.iter_mut().filter_map(|stream| echo(stream).ok());
+    assert!(alive.count() >= 2);
+    (0..4).for_each(|_| echo(&mut rig.connect().unwrap()).unwrap());
+    assert!(daemon.link("lte").flows.opened > 0);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// What it said is forgotten, and said to be.
+fn a_gateway_starts_beside_a_state_file_that_was_cut(family: Family) {
+    let rig = Rig::of(family);
+    let daemon = rig.start();
+    let mut stream = rig.connect().unwrap();
+    echo(&mut stream).unwrap();
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    let state = std::fs::read(rig.paths().state()).unwrap();
+    std::fs::write(rig.paths().state(), &state[..state.len() / 2]).unwrap();
+
+    let daemon = rig.start();
+
+    assert!(daemon.status().adopted);
+    echo(&mut stream).expect("a flow of the daemon before");
+    let aside = rig.paths().state().with_extension("json.unreadable");
+    assert_eq!(std::fs::read(&aside).unwrap(), &state[..state.len() / 2]);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
@@ -591,10 +634,10 @@ fn bad_input_is_one_line_and_changes_nothing() {
 fn devices_stay_an_instances_while_its_programs_stay_and_no_longer() {
     let rig = Rig::new();
     let daemon = rig.start();
-    let state = std::fs::read(rig.paths().state()).unwrap();
     assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
 
-    std::fs::write(rig.paths().state(), "{").unwrap();
+    std::fs::remove_file(rig.paths().socket()).unwrap();
+    std::fs::create_dir(rig.paths().socket()).unwrap();
     let (exit, said) = rig.fails(INSTANCE);
     assert_eq!(exit, Exit::Code(1), "{said}");
     assert_eq!(
@@ -602,7 +645,7 @@ fn devices_stay_an_instances_while_its_programs_stay_and_no_longer() {
         "device \"lan0\": instance \"test\" ended without a clean stop, and its programs go on; start it again and stop it"
     );
 
-    std::fs::write(rig.paths().state(), state).unwrap();
+    std::fs::remove_dir(rig.paths().socket()).unwrap();
     let without_lte = CONFIG.replace("link.lte", "# link.lte");
     rig.write_config(&without_lte);
     assert!(rig.claims("wan1"));
