@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anabranch_api::ClientError;
 use anabranch_config::BadInput;
-use anabranch_daemon::Error;
+use anabranch_daemon::{Error, with_causes};
 
 use crate::interrupt::{self, Interrupted};
 use crate::log;
@@ -18,7 +18,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 fn line(error: &anyhow::Error) -> String {
-    format!("{error:#}")
+    with_causes(error.as_ref())
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
@@ -65,5 +65,7 @@ mod tests {
     fn causes_are_told_on_one_line() {
         let error = anyhow!("first\nsecond").context("outer");
         assert_eq!(line(&error), "outer: first second");
+        let failed = Error::from(anyhow!("no such device").context("attach"));
+        assert_eq!(line(&failed.into()), "attach: no such device", "once");
     }
 }

@@ -25,7 +25,7 @@ impl Error {
 }
 
 /// An error with its causes, where it does not name them itself.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     for cause in causes.map(ToString::to_string) {

@@ -51,6 +51,6 @@ mod slots;
 pub mod trunk;
 mod view;
 
-pub use error::{BadInput, Error};
+pub use error::{BadInput, Error, with_causes};
 pub use run::run;
 pub use slots::{Orders, Slots};
