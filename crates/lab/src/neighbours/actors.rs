@@ -10,9 +10,10 @@ use super::flows::Ledger;
 use super::judge::{Event, Harm, Part};
 use super::plan::{Happening, NAMES, Step};
 use super::services::{
-    Services, flush_policy_table, load_container_rules, make_policy_table, start_keepalived, stop,
+    Services, flush_policy_table, lead_guest, leave_guest, load_container_rules, load_vpn_rules,
+    make_policy_table, stop,
 };
-use super::site::{CUSTOMER, Ground, Links, address_customer, address6, route, until};
+use super::site::{CUSTOMER, Ground, Links, address_customer, address6, route, until, within};
 use crate::daemon::Daemon;
 use crate::topology::{Result, wan};
 use anabranch_testbed::netns;
@@ -20,6 +21,8 @@ use anabranch_testbed::netns;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// What passes between a route's going and its return.
 const ROUTE_AWAY: Duration = Duration::from_millis(800);
+/// For the gateway's own rules of nftables to return.
+const GUARDED_AGAIN: Duration = Duration::from_secs(5);
 /// For another link to be in use before one is taken away.
 const OTHERS: Duration = Duration::from_secs(20);
 
@@ -201,6 +204,31 @@ fn happen_to_link(stage: Stage<'_>, links: &mut Links, step: &Step) -> Result<Ef
             links.gateway.restart(&ground.the_box)?;
             Ok(stage.at_once(Harm::Nothing))
         }
+        Happening::IngressShaper(link) => {
+            let (begin, undo) = (
+                || ground.shape_ingress(link),
+                || ground.unshape_ingress(link),
+            );
+            stage.hold(step, Harm::Nothing, begin, undo)
+        }
+        Happening::Stop => {
+            links.gateway.stop()?;
+            stage.pause(ROUTE_AWAY);
+            links.gateway.restart(&ground.the_box)?;
+            Ok(stage.at_once(Harm::Ends(Part::Gateway)))
+        }
+        Happening::Flush => {
+            ground.the_box.exec("nft", &["flush", "ruleset"])?;
+            stage.pause(ROUTE_AWAY);
+            load_vpn_rules(&ground.the_box)?;
+            load_container_rules(&ground.the_box)?;
+            within(
+                GUARDED_AGAIN,
+                "the gateway's table of nftables returns",
+                || ground.is_guarded(),
+            )?;
+            Ok(stage.at_once(Harm::Ends(Part::Netfilter)))
+        }
         other => unreachable!("{other} is no happening of links"),
     }
 }
@@ -219,7 +247,7 @@ fn happen_to_service(stage: Stage<'_>, services: &mut Services, step: &Step) -> 
     let the_box = &ground.the_box;
     match step.what {
         Happening::AnotherMaster => {
-            let mut other = start_keepalived(&ground.peer, "eth0", 200, ground.directory.path())?;
+            let mut other = services.start_rival(ground)?;
             stage.pause(Duration::from_millis(step.hold_ms));
             stop(&mut other)?;
             stage.wait("the box has the virtual address again", || {
@@ -253,6 +281,10 @@ fn happen_to_service(stage: Stage<'_>, services: &mut Services, step: &Step) -> 
             stage.pause(ROUTE_AWAY);
             make_policy_table(the_box)?;
             Ok(stage.at_once(Harm::Interrupts(Part::PolicyTable)))
+        }
+        Happening::SourceRule(link) => {
+            let (begin, undo) = (|| lead_guest(the_box, link), || leave_guest(the_box));
+            stage.hold(step, Harm::Steers(link), begin, undo)
         }
         other => unreachable!("{other} is no happening of services"),
     }

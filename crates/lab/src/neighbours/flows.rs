@@ -15,8 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::judge::{Attempt, Event, Flow, Harm, PATIENCE_MS, Part, Record, SILENCE_MS};
-use super::site::link_of;
+use super::judge::{Attempt, Event, Flow, Harm, PATIENCE_MS, Part, Record, SILENCE_MS, Way};
+use super::site::{HOSTS_OWN, link_of};
 
 const BETWEEN_EXCHANGES: Duration = Duration::from_millis(250);
 const BETWEEN_NEW_FLOWS: Duration = Duration::from_millis(150);
@@ -90,8 +90,8 @@ pub(super) struct Watch {
     pub targets: Vec<Target>,
     /// What they depend on besides the link that carries them.
     pub needs: Vec<Part>,
-    /// They leave by one of the links, whichever.
-    pub any_link: bool,
+    /// Which links they leave by.
+    pub way: Way,
     /// The kernel translates them, not the gateway.
     pub masqueraded: bool,
     /// Long flows over TCP and over UDP.
@@ -101,7 +101,7 @@ pub(super) struct Watch {
 impl Watch {
     pub fn masqueraded(mut self) -> Self {
         self.masqueraded = true;
-        self
+        self.needing(Part::Netfilter)
     }
 
     pub fn needing(mut self, part: Part) -> Self {
@@ -113,6 +113,7 @@ impl Watch {
         let mut needs = self.needs.clone();
         if let Target::Link(link, _) = target {
             needs.push(Part::Link(link));
+            needs.extend((link != HOSTS_OWN).then_some(Part::Gateway));
         }
         needs
     }
@@ -258,15 +259,17 @@ async fn attempt(
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no answer".into()),
     };
-    let opened = opened.and_then(|(flow, seen)| match (watch.any_link, link_of(seen)) {
+    let leaves = watch.way != Way::Fixed;
+    let opened = opened.and_then(|(flow, seen)| match (leaves, link_of(seen)) {
         (true, None) => Err(format!("its source was {seen}, which is no link's")),
-        (any, link) => Ok((flow, seen, link.filter(|_| any))),
+        (_, link) => Ok((flow, seen, link.filter(|_| leaves))),
     });
     ledger.record().attempts.push(Attempt {
         neighbour: watch.neighbour,
         name: name.clone(),
         needs: watch.needs(target),
-        any_link: watch.any_link,
+        way: watch.way,
+        link: opened.as_ref().ok().and_then(|(.., link)| *link),
         begun_ms,
         failed: opened.as_ref().err().cloned(),
     });
@@ -274,6 +277,10 @@ async fn attempt(
     let mut uses = watch.needs(target);
     uses.extend(link.map(Part::Link));
     uses.extend(link.filter(|_| watch.masqueraded).map(Part::Masquerade));
+    uses.extend(
+        link.filter(|link| *link != HOSTS_OWN)
+            .map(|_| Part::Gateway),
+    );
     Some(Opened {
         flow,
         name,

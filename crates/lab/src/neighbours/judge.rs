@@ -2,10 +2,14 @@
 //!
 //! An event may excuse losses: a link that fails ends the flows on that link, and delays new flows of everybody for a moment.
 //! It excuses nothing else, and only while it lasts and shortly afterwards. A loss that no event excuses is the gateway's.
+//!
+//! Flows that are to be spread are counted by link as well: a link that works and gets no share of them is a loss, too.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+
+use super::plan::{LINKS, NAMES};
 
 /// A new flow that begins later than this after a failure has to be established: fail-over takes a second at most, and a
 /// busy machine may take another.
@@ -20,6 +24,12 @@ pub const SILENCE_MS: u64 = 8000;
 pub const AFTER_MS: u64 = 3000;
 /// Nobody whose new flows are tried several times a second goes without a result for so long.
 pub const UNWATCHED_MS: u64 = 20_000;
+/// A link that works gets at least this part of what it would get if all links got the same: policies may prefer others.
+pub const SHARE: f64 = 0.25;
+/// With less to expect, an absent share says nothing.
+pub const FAIR_LEAST: f64 = 10.0;
+/// A new flow follows a routing rule that has stood so long, and will for as long.
+pub const STEERED_MS: u64 = 1000;
 /// Events that are told beside a loss.
 const TOLD_BEFORE: usize = 3;
 
@@ -37,6 +47,10 @@ pub enum Part {
     PolicyTable,
     /// What tells hosts their IPv6 router.
     Advertisements,
+    /// The netfilter rules of the neighbours.
+    Netfilter,
+    /// The gateway, for what it carries, and what comes by links that the host's own routing does not lead to.
+    Gateway,
     /// This machine: it was too busy to run anything.
     Machine,
 }
@@ -53,6 +67,22 @@ pub enum Harm {
     Readdresses(usize),
     /// Flows that use the part may end, too.
     Ends(Part),
+    /// None, but new flows of whoever is [`Way::Steered`] take this link.
+    Steers(usize),
+}
+
+/// Which link carries a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// The one that its destination is reached by, if any.
+    Fixed,
+    /// Whichever works.
+    Any,
+    /// Whichever works, and each of those its share.
+    Spread,
+    /// As [`Way::Any`], but for a rule that comes and goes.
+    Steered,
 }
 
 /// Something that was done to the site.
@@ -96,8 +126,10 @@ pub struct Attempt {
     pub name: String,
     /// What it cannot do without.
     pub needs: Vec<Part>,
-    /// Whether it may take any link.
-    pub any_link: bool,
+    /// Which links it may take.
+    pub way: Way,
+    /// The link that it took, if it was established and the server saw a link's address.
+    pub link: Option<usize>,
     /// When it began.
     pub begun_ms: u64,
     /// Why it failed, if it did.
@@ -178,6 +210,7 @@ pub fn judge(record: &Record, neighbours: &[&'static str]) -> Verdict {
         losses.extend(judge_attempt(attempt, record, row));
     }
     losses.extend(neighbours.iter().filter_map(|it| unwatched(it, record)));
+    losses.extend(neighbours.iter().flat_map(|it| unused(it, record)));
     losses.sort_by_key(|loss| loss.at_ms);
     let rows = neighbours.iter().filter_map(|it| rows.remove(it)).collect();
     Verdict { rows, losses }
@@ -190,7 +223,7 @@ fn judge_flow(flow: &Flow, record: &Record, row: &mut Row) -> Option<Loss> {
         let part = match event.harm {
             Harm::Ends(part) => part,
             Harm::Readdresses(link) => Part::Masquerade(link),
-            Harm::Interrupts(_) | Harm::Nothing => return false,
+            Harm::Interrupts(_) | Harm::Steers(_) | Harm::Nothing => return false,
         };
         let uses = part == Part::Machine || flow.uses.contains(&part);
         let ended_before = *ended_ms < event.begun_ms;
@@ -213,18 +246,35 @@ fn judge_flow(flow: &Flow, record: &Record, row: &mut Row) -> Option<Loss> {
 
 fn judge_attempt(attempt: &Attempt, record: &Record, row: &mut Row) -> Option<Loss> {
     row.attempts += 1;
-    let why = attempt.failed.as_ref()?;
+    let steered = steered_to(attempt, record);
+    let Some(why) = &attempt.failed else {
+        let (link, rule) = (attempt.link, steered?);
+        let is_astray = link != Some(rule.link) && rule.stands && is_up(rule.link, attempt, record);
+        return is_astray.then(|| {
+            row.failed_unexcused += 1;
+            let taken = link.map_or("no link", |link| NAMES[link]);
+            let what = format!(
+                "{} took {taken}, and a rule says {}",
+                attempt.name, NAMES[rule.link]
+            );
+            attempt.lost(what, record)
+        });
+    };
+    let needs = |part: &Part| {
+        let of_rule = steered.is_some_and(|rule| *part == Part::Link(rule.link));
+        of_rule || attempt.needs.contains(part)
+    };
     let excused = |event: &Event| {
         let part = match event.harm {
             Harm::Ends(part) | Harm::Interrupts(part) => part,
             Harm::Readdresses(link) => Part::Link(link),
-            Harm::Nothing => return false,
+            Harm::Steers(_) | Harm::Nothing => return false,
         };
         let until_ms = match part {
             Part::Machine => event.mended_ms + FAIL_OVER_MS,
-            _ if attempt.needs.contains(&part) => event.mended_ms + BACK_MS,
+            _ if needs(&part) => event.mended_ms + BACK_MS,
             // Another link can take it as soon as the gateway has noticed.
-            Part::Link(_) if attempt.any_link => event.done_ms + FAIL_OVER_MS,
+            Part::Link(_) if attempt.way != Way::Fixed => event.done_ms + FAIL_OVER_MS,
             _ => return false,
         };
         let was_trying = attempt.begun_ms + PATIENCE_MS >= event.begun_ms;
@@ -235,12 +285,89 @@ fn judge_attempt(attempt: &Attempt, record: &Record, row: &mut Row) -> Option<Lo
         return None;
     }
     row.failed_unexcused += 1;
-    Some(Loss {
-        neighbour: attempt.neighbour,
-        at_ms: attempt.begun_ms,
-        what: format!("{} was not established: {why}", attempt.name),
-        before: before(attempt.begun_ms, record),
+    Some(attempt.lost(
+        format!("{} was not established: {why}", attempt.name),
+        record,
+    ))
+}
+
+impl Attempt {
+    fn lost(&self, what: String, record: &Record) -> Loss {
+        Loss {
+            neighbour: self.neighbour,
+            at_ms: self.begun_ms,
+            what,
+            before: before(self.begun_ms, record),
+        }
+    }
+}
+
+/// A routing rule that may have led an attempt.
+#[derive(Clone, Copy)]
+struct Steering {
+    link: usize,
+    /// All the time, beyond doubt.
+    stands: bool,
+}
+
+fn steered_to(attempt: &Attempt, record: &Record) -> Option<Steering> {
+    if attempt.way != Way::Steered {
+        return None;
+    }
+    let began_ms = attempt.begun_ms;
+    record.events.iter().find_map(|event| {
+        let Harm::Steers(link) = event.harm else {
+            return None;
+        };
+        let may =
+            began_ms + PATIENCE_MS >= event.begun_ms && began_ms <= event.mended_ms + STEERED_MS;
+        let stands =
+            began_ms >= event.done_ms + STEERED_MS && began_ms + STEERED_MS <= event.mended_ms;
+        may.then_some(Steering { link, stands })
     })
+}
+
+/// Whether nothing that happened to a link can have kept an attempt from it.
+fn is_up(link: usize, attempt: &Attempt, record: &Record) -> bool {
+    let at_ms = attempt.begun_ms;
+    !record.events.iter().any(|event| {
+        let of_link = match event.harm {
+            Harm::Ends(part) | Harm::Interrupts(part) => {
+                part == Part::Link(link) || attempt.needs.contains(&part)
+            }
+            Harm::Readdresses(other) => other == link,
+            Harm::Steers(_) | Harm::Nothing => false,
+        };
+        of_link && at_ms + PATIENCE_MS >= event.begun_ms && at_ms <= event.mended_ms + BACK_MS
+    })
+}
+
+/// Links that got less than their share of what a neighbour had to be spread while they worked.
+fn unused(neighbour: &'static str, record: &Record) -> Vec<Loss> {
+    let spread = |attempt: &&Attempt| {
+        let is_own = attempt.neighbour == neighbour && attempt.way == Way::Spread;
+        is_own && attempt.failed.is_none()
+    };
+    let spread: Vec<_> = record.attempts.iter().filter(spread).collect();
+    let lost = (0..LINKS).filter_map(|link| {
+        let meanwhile: Vec<_> = spread.iter().filter(|it| is_up(link, it, record)).collect();
+        let fair = meanwhile.len() as f64 / LINKS as f64;
+        let taken = meanwhile.iter().filter(|it| it.link == Some(link)).count();
+        (fair >= FAIR_LEAST && (taken as f64) < fair * SHARE).then(|| {
+            let of = meanwhile.len();
+            let what = format!(
+                "{} took {taken} of {of} new flows while it worked",
+                NAMES[link]
+            );
+            Loss {
+                neighbour,
+                at_ms: record.length_ms,
+                what,
+                before: vec![],
+            }
+        })
+    });
+    lost.collect()
 }
 
 /// A neighbour whose flows nobody tried: nothing is known of them, which is no success.
@@ -297,7 +424,8 @@ mod tests {
             neighbour: LAN,
             name: "tcp to 192.0.2.10:7".into(),
             needs: vec![],
-            any_link: true,
+            way: Way::Spread,
+            link: Some(begun_ms as usize / 1000 % LINKS),
             begun_ms,
             failed: None,
         }
@@ -420,7 +548,7 @@ mod tests {
     fn a_new_flow_to_one_link_may_fail_until_that_is_back() {
         let to_link = |link, begun_ms| Attempt {
             needs: vec![Part::Link(link)],
-            any_link: false,
+            way: Way::Fixed,
             ..refused(begun_ms)
         };
         let mut record = record();
@@ -441,6 +569,67 @@ mod tests {
         assert_eq!(verdict.losses[0].neighbour, "container");
         record.attempts.retain(|attempt| attempt.begun_ms < 60_000);
         assert_eq!(losses(&record), 1);
+    }
+
+    #[test]
+    fn a_link_that_works_gets_its_share_of_what_is_to_be_spread() {
+        let mut record = record();
+        let all_by = |record: &mut Record, links: &[usize]| {
+            for (attempt, link) in record.attempts.iter_mut().zip(links.iter().cycle()) {
+                attempt.link = Some(*link);
+            }
+        };
+        all_by(&mut record, &[0]);
+        let verdict = judge(&record, &[LAN]);
+        let told: Vec<_> = verdict.losses.iter().map(|loss| &loss.what).collect();
+        let unused = |name| format!("{name} took 0 of 120 new flows while it worked");
+        assert_eq!(told, [&unused("two"), &unused("three")]);
+        all_by(&mut record, &[0, 0, 0, 1, 0, 0, 0, 2]);
+        assert_eq!(losses(&record), 0, "a policy may prefer a link");
+        all_by(&mut record, &[0, 1]);
+        assert_eq!(losses(&record), 1);
+        record.events = vec![event(10_000, 110_000, Harm::Ends(Part::Link(2)))];
+        assert_eq!(losses(&record), 0, "it hardly worked");
+        let ways = |way| {
+            let mut record = record.clone();
+            record.events.clear();
+            record.attempts.iter_mut().for_each(|it| it.way = way);
+            losses(&record)
+        };
+        assert_eq!(ways(Way::Any), 0, "nobody spreads them");
+    }
+
+    #[test]
+    fn a_rule_leads_new_flows_while_it_stands_and_its_link_works() {
+        let steered = |begun_ms, link| Attempt {
+            way: Way::Steered,
+            link: Some(link),
+            ..established(begun_ms)
+        };
+        let mut record = record();
+        record.attempts.iter_mut().for_each(|it| it.way = Way::Any);
+        record.events = vec![event(50_000, 56_000, Harm::Steers(2))];
+        record.attempts.extend([
+            steered(49_000, 0),
+            steered(50_500, 0),
+            steered(53_000, 2),
+            steered(55_500, 0),
+            steered(60_000, 0),
+        ]);
+        assert_eq!(losses(&record), 0);
+        record.attempts.push(steered(53_000, 0));
+        let verdict = judge(&record, &[LAN]);
+        let what = "tcp to 192.0.2.10:7 took one, and a rule says three";
+        assert_eq!(verdict.losses[0].what, what);
+        record
+            .events
+            .push(event(51_000, 52_000, Harm::Ends(Part::Link(2))));
+        assert_eq!(losses(&record), 0, "its link may not be back yet");
+        record.attempts.push(Attempt {
+            failed: Some("no answer".into()),
+            ..steered(54_500, 2)
+        });
+        assert_eq!(losses(&record), 0, "another link may not take it");
     }
 
     #[test]

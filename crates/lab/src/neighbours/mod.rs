@@ -66,12 +66,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// # Errors
 /// If the site cannot be built or an event cannot be carried out. An interrupted soak is an error.
 pub fn run(soak: &Soak, tell: &(dyn Fn(&str) + Sync)) -> Result<Outcome> {
-    tell("building the site");
+    let choices = plan::choices(soak.seed);
+    tell(&format!("building the site: {choices}"));
     let Site {
         mut links,
         mut services,
         ground,
-    } = Site::build(&soak.binary)?;
+    } = Site::build(&soak.binary, choices)?;
     let ledger = Arc::new(ledger_of(&ground)?);
     let (ended, closed) = (Stop::default(), Stop::default());
     let stage = Stage {
@@ -80,7 +81,7 @@ pub fn run(soak: &Soak, tell: &(dyn Fn(&str) + Sync)) -> Result<Outcome> {
         stop: &ended,
         tell,
     };
-    let roles = roles(&ground);
+    let roles = roles(&ground, choices);
     thread::scope(|scope| {
         let mut servers = Vec::new();
         let mut threads = Vec::new();

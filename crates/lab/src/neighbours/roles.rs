@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use anabranch_workload::client::Stop;
 
 use super::flows::{Ledger, Target, Watch, serve, watch};
-use super::judge::Part;
-use super::plan::LINKS;
+use super::judge::{Part, Way};
+use super::plan::{Choices, LINKS};
 use super::services::{CONTAINER, MESH_PEER, PUBLISHED_PORT, SERVICE_PORT, VIRTUAL};
 use super::site::{BOX, Ground, KERNEL_PORT, PORT, servers};
 use crate::topology::{Result, io_error};
@@ -42,16 +42,25 @@ impl Role<'_> {
 }
 
 /// Everybody, in the order of the report.
-pub(super) fn roles(ground: &Ground) -> Vec<Role<'_>> {
+///
+/// With `nat.forwards = "kernel"` UDP of the LAN to an endpoint that has answered the kernel lately is left to the kernel, and be it by
+/// a late answer: where a port is published, LAN hosts are checked by TCP alone.
+pub(super) fn roles(ground: &Ground, choices: Choices) -> Vec<Role<'_>> {
+    let udp = |count| if choices.published { 0 } else { count };
     let ([v4, v6], [others, _]) = (servers(PORT), servers(KERNEL_PORT));
     let (to_v4, to_v6, to_others) = (at(&v4), at(&v6), at(&others));
     let all = [v4, v6, others].concat();
+    let mut from_the_internet = vec![from_outside("outside to the box", PORT)];
+    if choices.published {
+        let published = from_outside("outside to a published port", PUBLISHED_PORT);
+        from_the_internet.push(published.needing(Part::Netfilter));
+    }
     vec![
         watcher(
             &ground.host,
             vec![
-                through("LAN host", &to_v4, [9, 4]),
-                through("LAN host, IPv6", &to_v6, [6, 3]).needing(Part::Advertisements),
+                balanced("LAN host", &to_v4, [9, udp(4)]),
+                balanced("LAN host, IPv6", &to_v6, [6, udp(3)]).needing(Part::Advertisements),
                 inside("LAN host to the box", BOX, PORT),
                 inside("LAN host to the virtual address", VIRTUAL, PORT)
                     .needing(Part::VirtualAddress),
@@ -61,15 +70,22 @@ pub(super) fn roles(ground: &Ground) -> Vec<Role<'_>> {
         watcher(
             &ground.user,
             vec![
-                through("LAN host behind the virtual address", &to_v4, [3, 2])
+                balanced("LAN host behind the virtual address", &to_v4, [3, udp(2)])
                     .needing(Part::VirtualAddress),
+            ],
+        ),
+        watcher(
+            &ground.guest,
+            vec![
+                steered("LAN host with a source rule", &to_v4, [3, udp(2)]),
+                steered("LAN host with a source rule, IPv6", &to_v6, [3, udp(2)]),
             ],
         ),
         Role {
             serves: [vec![endpoint("0.0.0.0", PORT)], vec![]],
             ..watcher(
                 &ground.the_box,
-                vec![through("the box itself", &to_v4, [3, 3])],
+                vec![through("the box itself", &to_others, [3, 3])],
             )
         },
         Role {
@@ -84,7 +100,8 @@ pub(super) fn roles(ground: &Ground) -> Vec<Role<'_>> {
             vec![
                 through("VPN client", &to_others, [3, 2])
                     .masqueraded()
-                    .needing(Part::Link(LINKS - 1)),
+                    .needing(Part::Link(LINKS - 1))
+                    .needing(Part::Gateway),
             ],
         ),
         Role {
@@ -93,13 +110,7 @@ pub(super) fn roles(ground: &Ground) -> Vec<Role<'_>> {
         },
         Role {
             serves: [all.clone(), all],
-            ..watcher(
-                &ground.internet,
-                vec![
-                    from_outside("outside to the box", PORT),
-                    from_outside("outside to a published port", PUBLISHED_PORT),
-                ],
-            )
+            ..watcher(&ground.internet, from_the_internet)
         },
     ]
 }
@@ -118,16 +129,32 @@ fn through(neighbour: &'static str, targets: &[Target], long: [usize; 2]) -> Wat
         neighbour,
         targets: targets.to_vec(),
         needs: vec![],
-        any_link: true,
+        way: Way::Any,
         masqueraded: false,
         long,
+    }
+}
+
+/// The same by the gateway, over all links.
+fn balanced(neighbour: &'static str, targets: &[Target], long: [usize; 2]) -> Watch {
+    Watch {
+        way: Way::Spread,
+        ..through(neighbour, targets, long).needing(Part::Gateway)
+    }
+}
+
+/// The same, but for a routing rule that comes and goes.
+fn steered(neighbour: &'static str, targets: &[Target], long: [usize; 2]) -> Watch {
+    Watch {
+        way: Way::Steered,
+        ..balanced(neighbour, targets, long)
     }
 }
 
 /// TCP flows to something that no link leads to.
 fn inside(neighbour: &'static str, address: &str, port: u16) -> Watch {
     Watch {
-        any_link: false,
+        way: Way::Fixed,
         ..through(neighbour, &at(&[endpoint(address, port)]), [2, 0])
     }
 }
@@ -136,7 +163,7 @@ fn inside(neighbour: &'static str, address: &str, port: u16) -> Watch {
 fn from_outside(neighbour: &'static str, port: u16) -> Watch {
     let targets: Vec<_> = (0..LINKS).map(|link| Target::Link(link, port)).collect();
     Watch {
-        any_link: false,
+        way: Way::Fixed,
         ..through(neighbour, &targets, [LINKS, 0])
     }
 }

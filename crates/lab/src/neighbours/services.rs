@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::site::{Ground, LAN, address, program, until};
+use super::plan::{Choices, LINKS};
+use super::site::{GUEST, GUEST6, Ground, LAN, address, address6, program, until};
+use crate::topology::wan;
 use crate::topology::{Result, io_error};
-use anabranch_testbed::netns::{Child, Namespace};
+use anabranch_testbed::netns::{self, Child, Namespace};
 
 /// As Docker's default bridge has it.
 pub(super) const CONTAINER: &str = "172.17.0.2";
@@ -15,6 +17,9 @@ pub(super) const PUBLISHED_PORT: u16 = 8080;
 pub(super) const VIRTUAL: &str = "192.168.1.254";
 /// Behind the router of the policy table.
 pub(super) const MESH_PEER: &str = "100.100.1.1";
+/// Of the rule that leads a LAN host to a link.
+const SOURCE_PREFERENCE: u32 = 1000;
+const SOURCE_TABLE: u32 = 77;
 const MESH_DEVICE: &str = "mesh0";
 const WG: &str = "wg0";
 const WG_PORT: u16 = 51820;
@@ -42,7 +47,9 @@ table ip containers {
 ";
 
 /// What wg-quick's users add for clients that use the internet through the box.
-const VPN_RULES: &str = "table ip vpn {
+const VPN_RULES: &str = "table ip vpn
+delete table ip vpn
+table ip vpn {
   chain postrouting { type nat hook postrouting priority srcnat;
     ip saddr 10.9.0.0/24 oifname \"wan*\" masquerade
   }
@@ -58,6 +65,7 @@ enum Preferred {
 
 /// Programs that run beside the gateway, with what they were made from.
 pub(super) struct Services {
+    choices: Choices,
     keepalived: Child,
     radvd: Child,
     preferred: Preferred,
@@ -67,12 +75,12 @@ pub(super) struct Services {
 
 impl Services {
     /// Starts everybody, before the gateway.
-    pub fn start(ground: &Ground) -> Result<Self> {
+    pub fn start(ground: &Ground, choices: Choices) -> Result<Self> {
         contain(ground)?;
         lay_mesh(ground)?;
-        let directory = ground.directory.path();
         Ok(Self {
-            keepalived: start_keepalived(&ground.the_box, LAN, 100, directory)?,
+            choices,
+            keepalived: start_router(ground, choices)?,
             radvd: start_radvd(ground, Preferred::First)?,
             preferred: Preferred::First,
             _tunnels: dig_tunnel(ground)?,
@@ -81,8 +89,14 @@ impl Services {
 
     pub fn restart_keepalived(&mut self, ground: &Ground) -> Result<()> {
         stop(&mut self.keepalived)?;
-        self.keepalived = start_keepalived(&ground.the_box, LAN, 100, ground.directory.path())?;
+        self.keepalived = start_router(ground, self.choices)?;
         Ok(())
+    }
+
+    /// Another router, which takes the virtual address as long as it runs.
+    pub fn start_rival(&self, ground: &Ground) -> Result<Child> {
+        let directory = ground.directory.path();
+        start_keepalived(&ground.peer, "eth0", 200, self.choices, directory)
     }
 
     pub fn restart_radvd(&mut self, ground: &Ground) -> Result<()> {
@@ -126,8 +140,13 @@ fn contain(ground: &Ground) -> Result<()> {
     the_box.ip("link set veth0 master docker0")?;
     container.ip(&format!("address add {CONTAINER}/16 dev eth0"))?;
     container.ip("route add default via 172.17.0.1")?;
-    the_box.exec_with_input("nft", &["-f", "-"], VPN_RULES)?;
+    load_vpn_rules(the_box)?;
     load_container_rules(the_box)
+}
+
+pub(super) fn load_vpn_rules(the_box: &Namespace) -> Result<()> {
+    the_box.exec_with_input("nft", &["-f", "-"], VPN_RULES)?;
+    Ok(())
 }
 
 /// Loads them in the place of those that are there, in one step.
@@ -162,14 +181,53 @@ pub(super) fn flush_policy_table(the_box: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Its files of process ids have fixed places under /run, so it is given a /run of its own.
-fn in_own_run(line: &str) -> String {
-    format!("mount -t tmpfs run /run && exec {line}")
+/// Whatever the guest sends to others than its neighbours goes to a link, and everything else as before.
+pub(super) fn lead_guest(the_box: &Namespace, link: usize) -> netns::Result<()> {
+    let device = wan(link);
+    for router in [address(link, 1).to_string(), address6(link, 1).to_string()] {
+        the_box.ip(&format!(
+            "route replace default via {router} dev {device} table {SOURCE_TABLE}"
+        ))?;
+    }
+    source_rules(the_box, "add")
+}
+
+pub(super) fn leave_guest(the_box: &Namespace) -> netns::Result<()> {
+    source_rules(the_box, "delete")
+}
+
+fn source_rules(the_box: &Namespace, change: &str) -> netns::Result<()> {
+    for (family, guest) in [("-4", GUEST), ("-6", GUEST6)] {
+        the_box.ip(&format!(
+            "{family} rule {change} pref {SOURCE_PREFERENCE} from {guest} lookup {SOURCE_TABLE}"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Files of process ids have fixed places under /run, so that who writes some is given a /run of its own. `line` is shell's.
+pub(super) fn in_own_run(line: &str) -> String {
+    format!("mount -t tmpfs run /run && {line}")
 }
 
 fn start_hidden(namespace: &Namespace, line: &str, directory: &Path, name: &str) -> Result<Child> {
+    start_script(
+        namespace,
+        &in_own_run(&format!("exec {line}")),
+        directory,
+        name,
+    )
+}
+
+/// Runs a line of shell, whose mounts nobody else sees.
+pub(super) fn start_script(
+    namespace: &Namespace,
+    line: &str,
+    directory: &Path,
+    name: &str,
+) -> Result<Child> {
     let script = directory.join(format!("{name}.sh"));
-    let text = format!("#!/bin/sh\n{}\n", in_own_run(line));
+    let text = format!("#!/bin/sh\n{line}\n");
     std::fs::write(&script, text).map_err(io_error(format!("writing {}", script.display())))?;
     let line = format!(
         "unshare --mount --propagation private sh {}",
@@ -178,13 +236,24 @@ fn start_hidden(namespace: &Namespace, line: &str, directory: &Path, name: &str)
     program(namespace, &line, directory, name)
 }
 
-/// A router of the virtual address: the box with priority 100, its peer with more.
-pub(super) fn start_keepalived(
+/// The box as a router of the virtual address. Its peer has a greater priority.
+fn start_router(ground: &Ground, choices: Choices) -> Result<Child> {
+    let directory = ground.directory.path();
+    start_keepalived(&ground.the_box, LAN, 100, choices, directory)
+}
+
+fn start_keepalived(
     namespace: &Namespace,
     device: &str,
     priority: u8,
+    choices: Choices,
     directory: &Path,
 ) -> Result<Child> {
+    // With a hardware address of its own (RFC 9568 §7.3) the virtual address is on a device of its own, too.
+    let (hardware, length) = match choices.virtual_mac {
+        true => ("use_vmac vrrp51\n  vmac_xmit_base", 32),
+        false => ("", 24),
+    };
     let name = format!("keepalived-{priority}");
     let text = format!(
         "global_defs {{
@@ -196,8 +265,9 @@ vrrp_instance lan {{
   virtual_router_id 51
   priority {priority}
   advert_int 0.2
+  {hardware}
   virtual_ipaddress {{
-    {VIRTUAL}/24 dev {device}
+    {VIRTUAL}/{length}
   }}
 }}
 "
@@ -239,7 +309,7 @@ fn dig_tunnel(ground: &Ground) -> Result<[Child; 2]> {
         "[Interface]\nPrivateKey = {}\nListenPort = {WG_PORT}\n[Peer]\nPublicKey = {}\nAllowedIPs = 10.9.0.2/32\n",
         keys[0].0, keys[1].1
     );
-    let endpoint = address(super::plan::LINKS - 1, 2);
+    let endpoint = address(LINKS - 1, 2);
     let client = format!(
         "[Interface]\nPrivateKey = {}\n[Peer]\nPublicKey = {}\nAllowedIPs = 0.0.0.0/0\nEndpoint = {endpoint}:{WG_PORT}\nPersistentKeepalive = 5\n",
         keys[1].0, keys[0].1

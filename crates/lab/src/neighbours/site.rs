@@ -1,16 +1,16 @@
 //! Where neighbours meet: one box with three links, and who stands beside the gateway in it.
 //!
 //! ```text
-//!  host ──┐                     ┌ wan0, lease by udhcpc ──── one ───┐
-//!  user ──┤ switch ── lan0 box ─┼ wan1, lease by dhclient ── two ───┼ internet ── warrior
-//!  peer ──┘           │  │  │   └ wan2, static, HTB ─────── three ─┘
-//!                     │  │  └ mesh0: the router of a policy table
-//!                     │  └ wg0: WireGuard to the road warrior
-//!                     └ docker0: a container
+//!  host ───┐                     ┌ wan0, lease by udhcpc ─────────────── one ───┐
+//!  user ───┤ switch ── lan0 box ─┼ wan1, lease by dhclient or dhcpcd ─── two ───┼ internet ── warrior
+//!  guest ──┤           │  │  │   └ wan2, static, HTB ──────────────── three ─┘
+//!  peer ───┘           │  │  └ mesh0: the router of a policy table
+//!                      │  └ wg0: WireGuard to the road warrior
+//!                      └ docker0: a container
 //! ```
 //!
-//! `host` has the box as its router, `user` the virtual address, which `peer` takes now and then. Every ISP drops sources
-//! that are not its customer's (RFC 2827).
+//! `host` and `guest` have the box as their router, `user` the virtual address, which `peer` takes now and then. A rule leads
+//! what `guest` sends to the last link, now and then. Every ISP drops sources that are not its customer's (RFC 2827).
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,8 +24,8 @@ use anabranch_scenario::{Families, Tcp};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::plan::{LINKS, NAMES};
-use super::services::{Services, VIRTUAL};
+use super::plan::{Choices, LINKS, NAMES};
+use super::services::{Services, VIRTUAL, in_own_run, start_script};
 use crate::daemon::Daemon;
 use crate::topology::{Anabranch, LabError, Result, io_error, let_forward, settle, wan};
 use anabranch_testbed::netns::{self, Child, Namespace};
@@ -37,12 +37,18 @@ pub(super) const CUSTOMER: &str = "customer";
 const SERVERS: u8 = 8;
 /// Of servers.
 pub(super) const PORT: u16 = 7;
-/// Of the servers that containers and VPN clients ask. With `nat.forwards = "kernel"`, UDP of the LAN to an endpoint that
-/// answers somebody behind the kernel's NAT is left to that NAT, so they do not ask the same.
+/// Of the servers that the box, containers and VPN clients ask.
 pub(super) const KERNEL_PORT: u16 = 9;
 const READY: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// The link with the smallest metric: the host's own routing leads there, with or without a gateway.
+pub(super) const HOSTS_OWN: usize = 0;
+/// Of the LAN host that a rule leads to a link now and then.
+pub(super) const GUEST: &str = "192.168.1.12";
+pub(super) const GUEST6: &str = "fd00:1::12";
+/// Downloads go through it while they are shaped at the ingress.
+const IFB: &str = "ifb0";
 /// The last octet of what a lease gives, in turn.
 const LEASES: [u8; 2] = [50, 60];
 const STATIC: u8 = 2;
@@ -73,6 +79,16 @@ TIMEOUT) exit 1 ;;
 esac
 exit 0
 "#;
+
+/// As Debian has it, but for what concerns this host: the address stays while dhcpcd starts again.
+const DHCPCD_CONFIGURATION: &str = "duid
+persistent
+option domain_name_servers, classless_static_routes
+require dhcp_server_identifier
+ipv4only
+noipv4ll
+script /bin/true
+";
 
 /// The network of a link: /24 and /64.
 pub(super) fn network(link: usize) -> ([u8; 3], Ipv6Addr) {
@@ -118,10 +134,19 @@ enum Access {
     Leased {
         server: Child,
         client: Child,
+        program: DhcpClient,
         /// Which of [`LEASES`] the server gives.
         lease: usize,
     },
     Static,
+}
+
+/// Who takes a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DhcpClient {
+    Udhcpc,
+    Dhclient,
+    Dhcpcd,
 }
 
 /// A running site. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
@@ -136,6 +161,7 @@ pub(super) struct Ground {
     pub directory: TempDir,
     pub host: Namespace,
     pub user: Namespace,
+    pub guest: Namespace,
     pub peer: Namespace,
     _switch: Namespace,
     pub container: Namespace,
@@ -154,20 +180,20 @@ pub(super) struct Links {
 
 impl Site {
     /// Builds everything and waits until every link has answered a probe.
-    pub fn build(binary: &Path) -> Result<Self> {
+    pub fn build(binary: &Path, choices: Choices) -> Result<Self> {
         let ground = Ground::build()?;
-        let accesses = (0..LINKS).map(|link| give_access(link, &ground));
+        let accesses = (0..LINKS).map(|link| give_access(link, &ground, choices));
         let accesses = accesses.collect::<Result<Vec<_>>>()?;
         until("every link has an address", || {
             let present: Result<Vec<_>> = (0..LINKS).map(|link| ground.present(link)).collect();
             Ok(present?.iter().all(Option::is_some))
         })?;
-        let services = Services::start(&ground)?;
+        let services = Services::start(&ground, choices)?;
         until(
             "hosts are told a router, and one has the virtual address",
             || Ok(ground.hears_router()? && ground.is_master()?),
         )?;
-        let gateway = Anabranch::start(&ground.the_box, binary, &configuration())?;
+        let gateway = Anabranch::start(&ground.the_box, binary, &configuration(choices))?;
         let site = Self {
             links: Links { gateway, accesses },
             services,
@@ -189,17 +215,26 @@ impl Ground {
         let directory = TempDir::with_prefix("anabranch-neighbours-")
             .map_err(io_error("making a directory"))?;
         let switch = namespace("switch")?;
-        let [host, user, peer] = [namespace("host")?, namespace("user")?, namespace("peer")?];
+        let [host, user] = [namespace("host")?, namespace("user")?];
+        let [guest, peer] = [namespace("guest")?, namespace("peer")?];
         let the_box = namespace("box")?;
         let internet = namespace("internet")?;
         lay_lan(&switch, &the_box)?;
-        for (name, number, hosts) in [("host", 10, &host), ("user", 11, &user), ("peer", 2, &peer)]
-        {
+        for (name, address, hosts) in [
+            ("host", "192.168.1.10", &host),
+            ("user", "192.168.1.11", &user),
+            ("guest", GUEST, &guest),
+            ("peer", "192.168.1.2", &peer),
+        ] {
             hosts.veth("eth0", &switch, name)?;
             switch.ip(&format!("link set {name} master br0"))?;
-            hosts.ip(&format!("address add 192.168.1.{number}/24 dev eth0"))?;
+            hosts.ip(&format!("address add {address}/24 dev eth0"))?;
         }
-        host.ip(&format!("route add default via {BOX}"))?;
+        for hosts in [&host, &guest] {
+            hosts.ip(&format!("route add default via {BOX}"))?;
+        }
+        guest.ip(&format!("address add {GUEST6}/64 dev eth0 nodad"))?;
+        guest.ip("route add default via fd00:1::1")?;
         user.ip(&format!("route add default via {VIRTUAL}"))?;
         // Neither is on for those who are told their addresses.
         for key in ["accept_ra", "autoconf"] {
@@ -214,6 +249,7 @@ impl Ground {
             directory,
             host,
             user,
+            guest,
             peer,
             _switch: switch,
             container: namespace("container")?,
@@ -232,22 +268,49 @@ impl Ground {
         Ok(ground)
     }
 
+    fn tc(&self, line: &str) -> netns::Result<()> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        self.the_box.exec("tc", &words).map(drop)
+    }
+
     /// Shapes what leaves by a link, as SQM scripts do.
     pub fn shape(&self, link: usize) -> Result<()> {
         let device = wan(link);
-        let tc = |line: &str| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            self.the_box.exec("tc", &words).map(drop)
-        };
         // A shaper is not changed in place: the old one goes, if there is one.
-        let _ = tc(&format!("qdisc del dev {device} root"));
-        tc(&format!(
+        let _ = self.tc(&format!("qdisc del dev {device} root"));
+        Ok(self.shape_egress(&device)?)
+    }
+
+    fn shape_egress(&self, device: &str) -> netns::Result<()> {
+        self.tc(&format!(
             "qdisc add dev {device} root handle 1: htb default 10"
         ))?;
-        tc(&format!(
+        self.tc(&format!(
             "class add dev {device} parent 1: classid 1:10 htb rate 50mbit burst 15k"
-        ))?;
-        Ok(())
+        ))
+    }
+
+    /// Shapes what comes by a link, as SQM scripts do: at the egress of a device that it is redirected to.
+    pub fn shape_ingress(&self, link: usize) -> netns::Result<()> {
+        let device = wan(link);
+        self.the_box.ip(&format!("link add {IFB} type ifb"))?;
+        self.the_box.ip(&format!("link set {IFB} up"))?;
+        self.shape_egress(IFB)?;
+        self.tc(&format!("qdisc add dev {device} handle ffff: ingress"))?;
+        self.tc(&format!(
+            "filter add dev {device} parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {IFB}"
+        ))
+    }
+
+    pub fn unshape_ingress(&self, link: usize) -> netns::Result<()> {
+        self.tc(&format!("qdisc del dev {} ingress", wan(link)))?;
+        self.the_box.ip(&format!("link del {IFB}")).map(drop)
+    }
+
+    /// Whether the gateway's table of nftables is there.
+    pub fn is_guarded(&self) -> Result<bool> {
+        let tables = self.the_box.exec("nft", &["list", "tables"])?;
+        Ok(tables.contains(" anabranch_"))
     }
 
     /// Whether the LAN host has a default route by router advertisements.
@@ -275,34 +338,46 @@ impl Ground {
 impl Links {
     /// Makes the client of a link ask for its address again.
     pub fn renew(&mut self, link: usize, ground: &Ground) -> Result<()> {
-        match (link, &self.accesses[link]) {
-            (0, Access::Leased { client, .. }) => {
+        match &self.accesses[link] {
+            // It has no signal for it; one that starts asks for the lease it remembers.
+            Access::Leased {
+                program: DhcpClient::Dhclient,
+                ..
+            } => self.restart_client(link, ground),
+            Access::Leased { client, .. } => {
                 client.signal(Signal::SIGUSR1);
                 Ok(())
             }
-            // dhclient has no signal for it; one that starts asks for the lease it remembers.
-            _ => self.restart_client(link, ground),
+            Access::Static => Ok(()),
         }
     }
 
     /// Has the server of a link give another address, and the client ask. Returns the address.
     pub fn change_lease(&mut self, link: usize, ground: &Ground) -> Result<IpAddr> {
-        let Access::Leased { lease, .. } = &mut self.accesses[link] else {
+        let Access::Leased { lease, program, .. } = &mut self.accesses[link] else {
             unreachable!("link {link} has no lease");
         };
         *lease = 1 - *lease;
         let given = address(link, LEASES[*lease]).into();
+        // Bound, dhcpcd hears no refusal, since that is a broadcast: it would keep its address until it asks anybody.
+        let is_deaf = *program == DhcpClient::Dhcpcd;
         self.restart_server(link, ground)?;
-        self.renew(link, ground)?;
+        match is_deaf {
+            true => self.restart_client(link, ground)?,
+            false => self.renew(link, ground)?,
+        }
         Ok(given)
     }
 
     pub fn restart_client(&mut self, link: usize, ground: &Ground) -> Result<()> {
-        if let Access::Leased { client, .. } = &mut self.accesses[link] {
+        if let Access::Leased {
+            client, program, ..
+        } = &mut self.accesses[link]
+        {
             client
                 .terminate(GRACE)
                 .map_err(io_error("stopping a DHCP client"))?;
-            *client = start_client(link, ground)?;
+            *client = start_client(link, ground, *program)?;
         }
         Ok(())
     }
@@ -318,12 +393,32 @@ impl Links {
     }
 }
 
+impl Drop for Links {
+    /// dhcpcd has processes of its own, which outlive a parent that is killed and not one that is told to end.
+    fn drop(&mut self) {
+        for access in &mut self.accesses {
+            if let Access::Leased { client, .. } = access {
+                let _ = client.terminate(GRACE);
+            }
+        }
+    }
+}
+
 /// Waits until something holds, at most a minute.
-pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + READY;
+pub(super) fn until(what: &str, holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    within(READY, what, holds)
+}
+
+/// Waits until something holds.
+pub(super) fn within(
+    patience: Duration,
+    what: &str,
+    mut holds: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let deadline = Instant::now() + patience;
     while !holds()? {
         if Instant::now() > deadline {
-            let seconds = READY.as_secs();
+            let seconds = patience.as_secs();
             return Err(LabError::Load(format!("not within {seconds} s: {what}")));
         }
         thread::sleep(BETWEEN_LOOKS);
@@ -417,7 +512,7 @@ pub(super) fn route(link: usize) -> String {
     format!("default via {router} dev {device} metric {metric}")
 }
 
-fn give_access(link: usize, ground: &Ground) -> Result<Access> {
+fn give_access(link: usize, ground: &Ground, choices: Choices) -> Result<Access> {
     let the_box = &ground.the_box;
     if link == LINKS - 1 {
         let device = wan(link);
@@ -428,9 +523,15 @@ fn give_access(link: usize, ground: &Ground) -> Result<Access> {
         the_box.ip(&format!("route add {}", route(link)))?;
         return Ok(Access::Static);
     }
+    let program = match (link, choices.dhcpcd) {
+        (0, _) => DhcpClient::Udhcpc,
+        (_, false) => DhcpClient::Dhclient,
+        (_, true) => DhcpClient::Dhcpcd,
+    };
     Ok(Access::Leased {
         server: start_server(link, ground, 0)?,
-        client: start_client(link, ground)?,
+        client: start_client(link, ground, program)?,
+        program,
         lease: 0,
     })
 }
@@ -451,19 +552,19 @@ fn start_server(link: usize, ground: &Ground, lease: usize) -> Result<Child> {
     program(&ground.isps[link], &line, directory, &name)
 }
 
-/// udhcpc on the first link, dhclient on the second.
-fn start_client(link: usize, ground: &Ground) -> Result<Child> {
+fn start_client(link: usize, ground: &Ground, client: DhcpClient) -> Result<Child> {
     let directory = ground.directory.path();
     let (device, metric) = (wan(link), metric(link));
-    let line = match link {
-        0 => {
+    let name = format!("client-{}", NAMES[link]);
+    let line = match client {
+        DhcpClient::Udhcpc => {
             let script = write_script(directory, "udhcpc.sh", UDHCPC_SCRIPT)?;
             format!(
                 "env METRIC={metric} udhcpc -f -i {device} -t 20 -T 1 -A 1 -s {}",
                 script.display()
             )
         }
-        _ => {
+        DhcpClient::Dhclient => {
             let script = write_script(directory, "dhclient.sh", DHCLIENT_SCRIPT)?;
             let leases = directory.join("dhclient.leases");
             format!(
@@ -472,13 +573,25 @@ fn start_client(link: usize, ground: &Ground) -> Result<Child> {
                 script.display()
             )
         }
+        DhcpClient::Dhcpcd => return start_dhcpcd(ground, &device, metric, &name),
     };
-    program(
-        &ground.the_box,
-        &line,
-        directory,
-        &format!("client-{}", NAMES[link]),
-    )
+    program(&ground.the_box, &line, directory, &name)
+}
+
+/// Its places under /run and /var/lib are fixed.
+fn start_dhcpcd(ground: &Ground, device: &str, metric: usize, name: &str) -> Result<Child> {
+    let directory = ground.directory.path();
+    let leases = directory.join("dhcpcd");
+    std::fs::create_dir_all(&leases).map_err(io_error(format!("making {}", leases.display())))?;
+    let configuration = directory.join("dhcpcd.conf");
+    let text = format!("{DHCPCD_CONFIGURATION}metric {metric}\n");
+    let failed = io_error(format!("writing {}", configuration.display()));
+    std::fs::write(&configuration, text).map_err(failed)?;
+    let (leases, configuration) = (leases.display(), configuration.display());
+    let line = in_own_run(&format!(
+        "mount --bind {leases} /var/lib/dhcpcd && exec dhcpcd -B -d -f {configuration} {device}"
+    ));
+    start_script(&ground.the_box, &line, directory, name)
 }
 
 fn write_script(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
@@ -511,8 +624,9 @@ pub(super) fn program(
     Ok(namespace.spawn(command)?)
 }
 
-fn configuration() -> String {
-    let mut text = format!("lan = [\"{LAN}\"]\nnat.forwards = \"kernel\"\n");
+fn configuration(choices: Choices) -> String {
+    let forwards = if choices.published { "kernel" } else { "drop" };
+    let mut text = format!("lan = [\"{LAN}\"]\nnat.forwards = \"{forwards}\"\n");
     for (link, name) in NAMES.iter().enumerate() {
         let device = wan(link);
         text += &format!(
@@ -520,6 +634,10 @@ fn configuration() -> String {
         );
     }
     let [v4, v6] = servers(PORT);
+    // There are few servers: sessions that stay where they are would not come back to a link that has failed.
+    text += "default.stick = false\n";
+    // Links of this site fail every few seconds, and the gateway is to use all that work.
+    text += "availability = { hold_down = \"1s\", hold_down_max = \"2s\" }\n";
     text + &format!(
         "probe.targets = [\"icmp:{}\", \"tcp:{}\", \"icmp:{}\", \"tcp:{}\"]\n",
         v4[0].ip(),
