@@ -63,6 +63,11 @@ impl Paths {
         self.runtime.join(format!("{namespace}-{device}.device"))
     }
 
+    /// The file by which this instance has a block of numbers in a network namespace for its own: tables, rules, marks.
+    pub fn numbers(&self, namespace: u64, block: u32) -> PathBuf {
+        self.runtime.join(format!("{namespace}-{block}.numbers"))
+    }
+
     /// The device whose [claim](Self::claim) `path` is, if that is one of the namespace.
     pub fn claimed(namespace: u64, path: &Path) -> Option<&str> {
         let name = path.file_name()?.to_str()?.strip_suffix(".device")?;

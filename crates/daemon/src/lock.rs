@@ -1,4 +1,4 @@
-//! One daemon per instance, and one instance per device.
+//! One daemon per instance, and one instance per device and per block of numbers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,6 +19,7 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::error::{BadInput, Error, is_full};
+use crate::host::ids::{BLOCKS, Ids, preferred_block};
 use anabranch_api::Paths;
 
 /// Held while the daemon runs. The kernel lets go of it when the process ends, however it ends.
@@ -70,11 +71,9 @@ impl Claims {
     /// Refuses devices of another instance, naming that. Takes over what an earlier process of this instance claimed,
     /// configured or not, since its programs may be there.
     pub fn take(paths: &Paths, devices: &[&str]) -> Result<Self, Error> {
-        let namespace =
-            std::fs::metadata("/proc/thread-self/ns/net").context("network namespace")?;
         let mut claims = Self {
             paths: paths.clone(),
-            namespace: namespace.ino(),
+            namespace: network_namespace()?,
             held: BTreeMap::new(),
         };
         for device in claims.left()? {
@@ -117,22 +116,17 @@ impl Claims {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.with_context(|| format!("read {}", folder.display()))?,
         };
-        let is_ours = |path: &Path| {
-            let written = std::fs::read_to_string(path).unwrap_or_default();
-            owner(written.trim()).1 == self.paths.instance()
-        };
         let left = entries.filter_map(|entry| {
             let path = entry.ok()?.path();
             let device = Paths::claimed(self.namespace, &path)?;
-            is_ours(&path).then(|| device.to_owned())
+            is_of(&self.paths, &path).then(|| device.to_owned())
         });
         Ok(left.collect())
     }
 
     fn claim(&self, device: &str) -> Result<LockFile, Error> {
         let path = self.paths.claim(self.namespace, device);
-        let holder = format!("{} {}", std::process::id(), self.paths.instance());
-        match LockFile::take(&path, &holder, |left| !self.is_of_ended(left))? {
+        match LockFile::take_of(&self.paths, &path)? {
             Taken::Ours(file) => Ok(file),
             Taken::Held(holder) => {
                 let (pid, instance) = owner(&holder);
@@ -155,16 +149,6 @@ impl Claims {
             }
         }
     }
-
-    /// Whether another instance left this claim and its programs.
-    fn is_of_ended(&self, left: &str) -> bool {
-        let (_, instance) = owner(left);
-        let there = self
-            .paths
-            .of(instance)
-            .is_ok_and(|paths| has_programs(&paths));
-        instance != self.paths.instance() && there
-    }
 }
 
 impl Drop for Claims {
@@ -173,6 +157,65 @@ impl Drop for Claims {
             self.held.values_mut().for_each(|file| file.stays = true);
         }
     }
+}
+
+/// The tables, rules and marks of this instance, by their block: of instances that share a network namespace each has another. They stay
+/// an instance's as its devices do.
+#[derive(Debug)]
+pub struct Numbers {
+    paths: Paths,
+    block: u32,
+    file: LockFile,
+}
+
+impl Numbers {
+    /// Those that an earlier process of this instance had and left; or the first that are free.
+    pub fn take(paths: &Paths) -> Result<Self, Error> {
+        let namespace = network_namespace()?;
+        let preferred = preferred_block(paths.instance());
+        let mut blocks: Vec<u32> = (0..BLOCKS).map(|n| (preferred + n) % BLOCKS).collect();
+        blocks.sort_by_key(|block| !is_of(paths, &paths.numbers(namespace, *block)));
+        for block in blocks {
+            let path = paths.numbers(namespace, block);
+            if let Taken::Ours(file) = LockFile::take_of(paths, &path)? {
+                let paths = paths.clone();
+                return Ok(Self { paths, block, file });
+            }
+        }
+        let message = format!(
+            "{BLOCKS} instances have all routing tables and marks of this network namespace: stop one, or run in another namespace"
+        );
+        Err(BadInput::new(message).into())
+    }
+
+    /// What they are.
+    pub fn ids(&self) -> Ids {
+        Ids::of_block(self.block)
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        self.file.stays = has_programs(&self.paths);
+    }
+}
+
+fn network_namespace() -> anyhow::Result<u64> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net").context("network namespace")?;
+    Ok(namespace.ino())
+}
+
+/// Whether a process of the instance wrote the claim at `path`.
+fn is_of(instance: &Paths, path: &Path) -> bool {
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    owner(written.trim()).1 == instance.instance()
+}
+
+/// Whether another instance than `paths` left a claim and its programs.
+fn is_of_ended(paths: &Paths, left: &str) -> bool {
+    let (_, instance) = owner(left);
+    let there = paths.of(instance).is_ok_and(|paths| has_programs(&paths));
+    instance != paths.instance() && there
 }
 
 fn has_programs(instance: &Paths) -> bool {
@@ -220,6 +263,12 @@ enum Opened {
 }
 
 impl LockFile {
+    /// Takes `path` for an instance.
+    fn take_of(instance: &Paths, path: &Path) -> anyhow::Result<Taken> {
+        let holder = format!("{} {}", std::process::id(), instance.instance());
+        Self::take(path, &holder, |left| !is_of_ended(instance, left))
+    }
+
     /// Takes `path` and writes `holder` into it, if it may follow whoever ended without letting go. Without room it is
     /// taken all the same, and not written.
     fn take(path: &Path, holder: &str, may_follow: impl Fn(&str) -> bool) -> anyhow::Result<Taken> {
@@ -525,6 +574,39 @@ mod tests {
         second.add(&["eth1"]).unwrap();
         drop((first, second));
         assert_eq!(files(&dir), 0);
+    }
+
+    /// Of the 64 blocks both prefer one.
+    #[test]
+    fn instances_of_one_hash_have_numbers_of_their_own_and_keep_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, pins) = (dir.path().join("run"), dir.path().join("pins"));
+        let [a, b] = ["h6", "h6bb"].map(|name| Paths::under(&run, &pins, name).unwrap());
+        assert_eq!(preferred_block("h6"), preferred_block("h6bb"));
+        let first = Numbers::take(&a).unwrap();
+        let mut second = Numbers::take(&b).unwrap();
+        let ids = second.ids();
+        assert_eq!(first.ids(), Ids::of("h6"));
+        assert_ne!(first.ids(), ids);
+        std::fs::create_dir_all(b.pins()).unwrap();
+        drop(first);
+        second.file.stays = true;
+        drop(second);
+        assert_eq!(
+            Numbers::take(&b).unwrap().ids(),
+            ids,
+            "its programs have them"
+        );
+        std::fs::remove_dir(b.pins()).unwrap();
+        drop(Numbers::take(&b).unwrap());
+        assert_eq!(files(&dir), 0);
+        let all: Vec<_> = (0..BLOCKS)
+            .map(|n| Numbers::take(&Paths::under(&run, &pins, &format!("i{n}")).unwrap()).unwrap())
+            .collect();
+        let said = refused(Numbers::take(&a));
+        assert!(said.starts_with("64 instances have all"), "{said}");
+        let blocks: std::collections::BTreeSet<u32> = all.iter().map(|one| one.block).collect();
+        assert_eq!(blocks.len(), all.len());
     }
 
     #[test]

@@ -16,8 +16,9 @@ use tokio::time::timeout;
 use crate::config::{Config, Configuration};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
+use crate::host::ids::Ids;
 use crate::host::{self, Host, Ways};
-use crate::lock::{Claims, Lock};
+use crate::lock::{Claims, Lock, Numbers};
 use crate::neighbours;
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::plane;
@@ -55,15 +56,16 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     check_host(&config).await?;
     let lock = Lock::take(paths)?;
     let mut claims = Claims::take(paths, &config.devices())?;
+    let numbers = Numbers::take(paths)?;
     lock.tell();
     match config {
         Configuration::Gateway(config) => {
             tell_warnings(&config);
-            let gateway = open(*config, paths, &mut claims).await?;
+            let gateway = open(*config, paths, numbers.ids(), &mut claims).await?;
             shell::serve(gateway, paths, signals, ready).await
         }
         Configuration::Trunk(config) => {
-            let trunk = trunk::open(config, paths, &mut claims).await?;
+            let trunk = trunk::open(config, paths, numbers.ids(), &mut claims).await?;
             shell::serve(trunk, paths, signals, ready).await
         }
     }
@@ -80,10 +82,11 @@ fn tell_warnings(config: &Config) {
 async fn open<'a>(
     config: Config,
     paths: &Paths,
+    ids: Ids,
     claims: &'a mut Claims,
 ) -> anyhow::Result<GatewayRole<Gateway, RealHost<'a>>> {
     let opened = Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
-    let (plane, (netlink, monitor, host)) = adopt_host(paths, opened, Gateway::close).await?;
+    let (plane, (netlink, monitor, host)) = adopt_host(paths, ids, opened, Gateway::close).await?;
     if plane.1 {
         tracing::info!("took over the flows of an earlier run");
     }
@@ -106,12 +109,13 @@ pub(crate) type HostParts = (Netlink, Monitor, Host);
 /// run's data path.
 pub(crate) async fn adopt_host<P>(
     paths: &Paths,
+    ids: Ids,
     (plane, adopted): (P, bool),
     close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
 ) -> anyhow::Result<((P, bool), HostParts)> {
     let adopt = async {
         privileges::drop_loading()?;
-        let host = Host::adopt(paths).await?;
+        let host = Host::adopt(paths, ids).await?;
         Ok((Netlink::connect()?, Monitor::connect()?, host))
     };
     match adopt.await {

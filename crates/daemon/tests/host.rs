@@ -7,6 +7,7 @@ use anabranch_api::Paths;
 use anabranch_core::{ClassId, Family, LinkId};
 use anabranch_daemon::Slots;
 use anabranch_daemon::config::Config;
+use anabranch_daemon::host::ids::Ids;
 use anabranch_daemon::host::{Host, RuleWay, Way, Ways};
 use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
 use anabranch_policy::PerFamily;
@@ -209,7 +210,9 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths::under(dir.path(), dir.path(), "host-test").unwrap();
     let apply = async |netlink: &Netlink, first_usable| {
-        let mut host = Host::adopt(&paths).await.unwrap();
+        let mut host = Host::adopt(&paths, Ids::of(paths.instance()))
+            .await
+            .unwrap();
         host.set_slots(slots(&config())).unwrap();
         let mut monitor = Monitor::connect().unwrap();
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
@@ -289,7 +292,9 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
 async fn apply(rig: &Rig, instance: &str, first_usable: Option<LinkId>) -> (Host, Netlink) {
     let paths = Paths::under(rig.dir.path(), rig.dir.path(), instance).unwrap();
     let netlink = Netlink::connect().unwrap();
-    let mut host = Host::adopt(&paths).await.unwrap();
+    let mut host = Host::adopt(&paths, Ids::of(paths.instance()))
+        .await
+        .unwrap();
     host.set_slots(slots(&config())).unwrap();
     let seen = desired(&netlink.snapshot().await.unwrap());
     let ways = by(first_usable);
@@ -334,7 +339,9 @@ fn what_the_kernel_refuses_of_one_link_keeps_nothing_from_the_other() {
         let fiber = seen.links.get_mut(&LinkId(0)).unwrap();
         let path = fiber.paths[Family::V4].path.as_mut().unwrap();
         path.gateway = Some(path.external);
-        let mut host = Host::adopt(&paths).await.unwrap();
+        let mut host = Host::adopt(&paths, Ids::of(paths.instance()))
+            .await
+            .unwrap();
         host.set_slots(slots(&config())).unwrap();
         let failed = host
             .apply(&netlink, &config(), &seen, &by(Some(LinkId(1))))
@@ -408,7 +415,9 @@ fn two_links_may_have_gateways_of_the_same_address() {
         let mut monitor = Monitor::connect().unwrap();
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let snapshot = until(&netlink, &mut monitor, running).await;
-        let mut host = Host::adopt(&paths).await.unwrap();
+        let mut host = Host::adopt(&paths, Ids::of(paths.instance()))
+            .await
+            .unwrap();
         host.set_slots(slots(&config)).unwrap();
         let desired = Desired::derive(&config, host.slots(), &snapshot);
         let failed = host.apply(&netlink, &config, &desired, &by(None)).await;
@@ -516,7 +525,9 @@ from = "self"
     let mail = "1.1.1.1 ipproto tcp dport 25";
     rig.run(async || {
         let netlink = Netlink::connect().unwrap();
-        let mut host = Host::adopt(&paths).await.unwrap();
+        let mut host = Host::adopt(&paths, Ids::of(paths.instance()))
+            .await
+            .unwrap();
         host.set_slots(slots(&config)).unwrap();
         let mut apply = async |way| {
             let seen = desired(&netlink.snapshot().await.unwrap());

@@ -1,7 +1,7 @@
 //! Every number and name by which the host knows what is ours, in one place.
 //!
 //! They live in a network namespace of their own kind (tables, rules, marks), so instances in different namespaces never
-//! meet. Instances that share a namespace get different blocks by their names.
+//! meet. Instances that share a namespace have different blocks ([`Numbers`](crate::lock::Numbers)).
 
 use anabranch_core::ClassId;
 use anabranch_core::rules::RULES_MAX;
@@ -12,7 +12,8 @@ use crate::plane::LinkId;
 
 /// Marks routes and rules as ours (`ip rule` and `ip route` show it as `proto 171`).
 pub const PROTOCOL: u8 = 0xAB;
-const BLOCKS: u32 = 64;
+/// So many instances share a network namespace.
+pub const BLOCKS: u32 = 64;
 const TABLES_PER_BLOCK: u32 = 32;
 const TABLE_BASE: u32 = 0xAB00;
 const FIRST_USABLE_SLOT: u32 = TABLES_PER_BLOCK - 1;
@@ -59,14 +60,14 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The same for the same name, on every start.
+    /// Of a block below [`BLOCKS`].
+    pub fn of_block(block: u32) -> Self {
+        Self { block }
+    }
+
+    /// Those that an instance has if no other has them.
     pub fn of(instance: &str) -> Self {
-        let hash = instance.bytes().fold(5381_u32, |hash, byte| {
-            hash.wrapping_mul(33) ^ u32::from(byte)
-        });
-        Self {
-            block: hash % BLOCKS,
-        }
+        Self::of_block(preferred_block(instance))
     }
 
     /// Routing table of one link: its default route.
@@ -199,6 +200,14 @@ impl Ids {
     fn first_class_table(self) -> u32 {
         CLASS_TABLE_BASE + self.block * CLASS_TABLES_PER_BLOCK
     }
+}
+
+/// The same for the same name, and another for most others.
+pub fn preferred_block(instance: &str) -> u32 {
+    let hash = instance.bytes().fold(5381_u32, |hash, byte| {
+        hash.wrapping_mul(33) ^ u32::from(byte)
+    });
+    hash % BLOCKS
 }
 
 /// Where an instance's rules of links stand.

@@ -60,13 +60,13 @@ pub struct Host {
 
 impl Host {
     /// Takes over what an earlier daemon of this instance left behind. Changes nothing.
-    pub async fn adopt(paths: &Paths) -> anyhow::Result<Self> {
+    pub async fn adopt(paths: &Paths, ids: Ids) -> anyhow::Result<Self> {
         let state_path = paths.state();
         let (state, saved) = State::read(&state_path)?;
         let nft_table = format!("anabranch_{}", paths.instance());
         let nft_missing = missing_nft(&nft_table).await;
         Ok(Self {
-            ids: Ids::of(paths.instance()),
+            ids,
             nft_table,
             nft_loaded: None,
             nft_missing,

@@ -16,6 +16,7 @@ use super::queues::DeviceQueue;
 use super::view::View;
 use crate::control::Call;
 use crate::error::Error;
+use crate::host::ids::Ids;
 use crate::lock::Claims;
 use crate::meter::Meter;
 use crate::run::adopt_host;
@@ -29,10 +30,11 @@ const NEVER: Duration = Duration::from_secs(3600);
 pub(crate) async fn open<'a>(
     config: Config,
     paths: &Paths,
+    ids: Ids,
     claims: &'a mut Claims,
 ) -> anyhow::Result<TrunkRole<Trunk, RealHost<'a>>> {
     let opened = Trunk::open(paths.pins()).context("data path")?;
-    let (plane, (netlink, monitor, host)) = adopt_host(paths, opened, Trunk::close).await?;
+    let (plane, (netlink, monitor, host)) = adopt_host(paths, ids, opened, Trunk::close).await?;
     if plane.1 {
         tracing::info!("took over the trunk of an earlier run");
     }
