@@ -247,7 +247,7 @@ struct ab_settings {
 /* ---- what the programs tell user space ---- */
 
 /* Per link and CPU, of each class and family. A class lies together: user space reads those in use at once. */
-#define AB_TRAFFIC_PLACE(class, link, family) (((class)*AB_FAMILIES + (family)) * AB_MAX_LINKS + (link))
+#define AB_TRAFFIC_PLACE(class, link, family) (((class) * AB_FAMILIES + (family)) * AB_MAX_LINKS + (link))
 
 struct ab_traffic {
 	__u64 tx_packets;

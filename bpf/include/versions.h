@@ -24,6 +24,7 @@
 	X(fullness, 5)                                                                                                 \
 	X(asked, 9)                                                                                                    \
 	X(forwards, 5)                                                                                                 \
+	X(asked_first, 12)                                                                                             \
 	X(fallbacks, 5)                                                                                                \
 	X(budgets, 5)                                                                                                  \
 	X(budget_sums, 5)                                                                                              \
@@ -42,7 +43,7 @@
 	X(links, 9)                                                                                                    \
 	X(devices, 9)                                                                                                  \
 	X(routes, 6)                                                                                                   \
-	X(traffic, 9)                                                                                                  \
+	X(traffic, 12)                                                                                                 \
 	X(reasons, 12)                                                                                                 \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \

@@ -21,6 +21,8 @@ struct ab_forward_key {
 	__u8 zero;
 };
 AB_MAP(forwards, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
+/* UDP remote ends that a LAN host was the first to speak to: a late answer, or what somebody sends in their name, makes no forward. */
+AB_MAP(asked_first, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
 
 static __always_inline __u64 hash_of_forward(__u8 proto, const union ab_addr *remote, __be16 port)
 {
@@ -28,10 +30,22 @@ static __always_inline __u64 hash_of_forward(__u8 proto, const union ab_addr *re
 	return hash_recent((const __u32 *)&key, sizeof(key) / 4);
 }
 
-static __always_inline void remember_forward(const struct packet *p, __be16 port)
+static __always_inline void enter_forward(const struct packet *p, __be16 port)
 {
 	__u64 hash = hash_of_forward(p->proto, &p->src, port);
 	enter_recent(row_in(&forwards, hash), hash);
+}
+
+__noinline int remember_forward(struct packet *p)
+{
+	if (!p)
+		return 0;
+	__u64 hash = hash_of_forward(p->proto, &p->src, p->sport);
+	if (p->proto == IPPROTO_UDP && is_recent(row_in(&asked_first, hash), hash))
+		return 0;
+	enter_forward(p, p->sport);
+	enter_forward(p, 0);
+	return 0;
 }
 
 /* Whether the administrator has forwards of his own in the kernel. */
@@ -41,13 +55,16 @@ static __always_inline int is_forwarding(void)
 	return set && set->forwards_kernel;
 }
 
-/* Whether a LAN packet may answer a forward of the kernel's. */
+/* Whether a LAN packet of no flow may answer a forward of the kernel's; otherwise it asks. */
 __noinline int answers_forward(struct packet *p)
 {
 	if (!p || !is_forwarding())
 		return 0;
 	__u64 hash = hash_of_forward(p->proto, &p->dst, p->dport);
-	return is_recent(row_in(&forwards, hash), hash);
+	int answers = is_recent(row_in(&forwards, hash), hash);
+	if (!answers && p->proto == IPPROTO_UDP)
+		enter_recent(row_in(&asked_first, hash), hash);
+	return answers;
 }
 
 static __always_inline int has_socket(struct __sk_buff *skb, const struct packet *p)
@@ -136,8 +153,7 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 	int reason = is_local_to_links(to) ? stray_to_host(skb, p) : stray_to_others(to);
 	if (!set->forwards_kernel || !may_be_forwarded(reason))
 		return reason;
-	remember_forward(p, p->sport);
-	remember_forward(p, 0);
+	remember_forward(p);
 	return AB_REASON_FORWARD_IN;
 }
 

@@ -713,7 +713,10 @@ fn a_reload_takes_the_devices_of_new_sublinks_and_lets_go_of_others() {
 fn a_start_that_fails_after_the_load_is_undone() {
     let rig = Rig::new("SH");
     let before = rig.fingerprint();
+    // It says nothing, and cannot be set aside.
     std::fs::write(rig.paths().state(), "{").unwrap();
+    let aside = rig.paths().state().with_extension("json.unreadable");
+    std::fs::create_dir_all(aside.join("taken")).unwrap();
     let (exit, said) = rig.fails();
     assert_eq!(exit, Exit::Code(1), "{said}");
     assert_eq!(rig.fingerprint(), before);

@@ -43,10 +43,9 @@ impl Role<'_> {
 
 /// Everybody, in the order of the report.
 ///
-/// With `nat.forwards = "kernel"` UDP of the LAN to an endpoint that has answered the kernel lately is left to the kernel, and be it by
-/// a late answer: where a port is published, LAN hosts are checked by TCP alone.
+/// With `nat.forwards = "kernel"` UDP of the LAN to an endpoint that has answered the kernel first is left to the kernel: whom the kernel
+/// forwards for asks other ports.
 pub(super) fn roles(ground: &Ground, choices: Choices) -> Vec<Role<'_>> {
-    let udp = |count| if choices.published { 0 } else { count };
     let ([v4, v6], [others, _]) = (servers(PORT), servers(KERNEL_PORT));
     let (to_v4, to_v6, to_others) = (at(&v4), at(&v6), at(&others));
     let all = [v4, v6, others].concat();
@@ -59,8 +58,8 @@ pub(super) fn roles(ground: &Ground, choices: Choices) -> Vec<Role<'_>> {
         watcher(
             &ground.host,
             vec![
-                balanced("LAN host", &to_v4, [9, udp(4)]),
-                balanced("LAN host, IPv6", &to_v6, [6, udp(3)]).needing(Part::Advertisements),
+                balanced("LAN host", &to_v4, [9, 4]),
+                balanced("LAN host, IPv6", &to_v6, [6, 3]).needing(Part::Advertisements),
                 inside("LAN host to the box", BOX, PORT),
                 inside("LAN host to the virtual address", VIRTUAL, PORT)
                     .needing(Part::VirtualAddress),
@@ -70,15 +69,15 @@ pub(super) fn roles(ground: &Ground, choices: Choices) -> Vec<Role<'_>> {
         watcher(
             &ground.user,
             vec![
-                balanced("LAN host behind the virtual address", &to_v4, [3, udp(2)])
+                balanced("LAN host behind the virtual address", &to_v4, [3, 2])
                     .needing(Part::VirtualAddress),
             ],
         ),
         watcher(
             &ground.guest,
             vec![
-                steered("LAN host with a source rule", &to_v4, [3, udp(2)]),
-                steered("LAN host with a source rule, IPv6", &to_v6, [3, udp(2)]),
+                steered("LAN host with a source rule", &to_v4, [3, 2]),
+                steered("LAN host with a source rule, IPv6", &to_v6, [3, 2]),
             ],
         ),
         Role {

@@ -374,6 +374,25 @@ fn an_answer_to_a_forward_does_not_take_the_mapping_of_its_port() {
         .passed("forward-out");
 }
 
+/// A late answer, or what somebody sends in a resolver's name.
+#[test]
+fn an_end_that_the_lan_spoke_to_first_makes_no_forward() {
+    let mut rig = Rig::new();
+    rig.set(|s| s.forwards_kernel = 1);
+    rig.lan_sends(&udp(client(54), server(53), b"q").frame())
+        .sent("translated-out");
+    rig.link_brings(0, &udp(server(53), external(8080), b"late").frame())
+        .passed("forward-in");
+    for port in [55, 56] {
+        rig.lan_sends(&udp(client(port), server(53), b"q").frame())
+            .sent("translated-out");
+    }
+    rig.link_brings(0, &udp(server(5001), external(8080), b"q").frame())
+        .passed("forward-in");
+    rig.lan_sends(&udp(client(53), server(5001), b"a").frame())
+        .passed("forward-out");
+}
+
 #[test]
 fn of_a_lan_nothing_leaves_by_the_kernel_but_what_its_nat_carries() {
     let mut rig = Rig::new();
