@@ -174,7 +174,7 @@ impl Numbers {
         let namespace = network_namespace()?;
         let preferred = preferred_block(paths.instance());
         let mut blocks: Vec<u32> = (0..BLOCKS).map(|n| (preferred + n) % BLOCKS).collect();
-        blocks.sort_by_key(|block| !is_of(paths, &paths.numbers(namespace, *block)));
+        blocks.sort_by_cached_key(|block| !is_of(paths, &paths.numbers(namespace, *block)));
         for block in blocks {
             let path = paths.numbers(namespace, block);
             if let Taken::Ours(file) = LockFile::take_of(paths, &path)? {

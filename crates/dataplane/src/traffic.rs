@@ -1,5 +1,7 @@
 //! What links have carried, read in one system call, as it is twenty times a second.
 
+use std::io;
+
 use anabranch_core::{Family, LinkId};
 use anabranch_policy::abi;
 use aya::maps::{IterableMap, MapData, PerCpuArray};
@@ -31,21 +33,17 @@ impl Carried {
             cpus,
         };
         let mut keys = vec![0u32; places];
-        let mut cursor = Cursor::default();
-        let mut read = 0;
-        while read < places {
-            let to = (
-                keys[read..].as_mut_ptr().cast(),
-                carried.counters[read * cpus..].as_mut_ptr().cast(),
-            );
-            // SAFETY: room for so many places, a counter for each CPU, whose size is a multiple of 8 as the kernel's is.
-            let batch = unsafe { lookup(map.map().fd(), &mut cursor, to, places - read) };
-            match batch.map_err(failed)? {
-                Batch::More(count) if count > 0 => read += count,
-                _ => break,
-            }
+        let to = (
+            keys.as_mut_ptr().cast(),
+            carried.counters.as_mut_ptr().cast(),
+        );
+        // SAFETY: room for so many places, a counter for each CPU, whose size is a multiple of 8 as the kernel's is.
+        let batch = unsafe { lookup(map.map().fd(), &mut Cursor::default(), to, places) };
+        match batch.map_err(failed)? {
+            // An array has every place.
+            Batch::More(count) | Batch::Last(count) if count == places => Ok(carried),
+            _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }
-        Ok(carried)
     }
 
     /// All CPUs added up.

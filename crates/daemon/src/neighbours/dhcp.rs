@@ -160,13 +160,7 @@ fn option_of_udhcpc<'a>(words: &[&'a str]) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::tests::device;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use crate::observe::tests::{device, write};
 
     fn run(root: &Path, pid: &str, namespace: u32, words: &[&str]) {
         let command = Path::new(words[0]).file_name().unwrap().to_str().unwrap();

@@ -25,8 +25,6 @@ use super::netlink::is_running;
 
 /// Between two readings, each of which takes 0.12 ms of a processor for two devices and 0.19 ms for eight.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Type of the message that tells of a device (linux/rtnetlink.h).
-const RTM_NEWLINK: u16 = 16;
 /// One device's message, without its counters, takes one or two kilobytes.
 const MESSAGE_BYTES_MAX: usize = 32_768;
 
@@ -142,7 +140,7 @@ impl Kernel {
         let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
         // Flags are all that is wanted: the rest of the message is not taken apart.
         let answer = NetlinkBuffer::new_checked(&self.buffer[..length])?;
-        Ok(answer.message_type() == RTM_NEWLINK
+        Ok(answer.message_type() == libc::RTM_NEWLINK
             && is_running(&LinkHeader::parse(answer.payload())?))
     }
 }

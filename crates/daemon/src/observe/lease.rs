@@ -389,14 +389,8 @@ fn is_record_of(file: &str, name: &str, devices: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{device, ip};
+    use super::super::tests::{device, ip, write};
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
 
     /// 2026-11-25 17:00:00 UTC.
     const NOW_S: u64 = 1_795_626_000;

@@ -33,6 +33,13 @@ pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// A file below a root of its own.
+pub(crate) fn write(root: &std::path::Path, path: &str, text: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
 pub(crate) fn device(ifindex: u32, addresses: &[&str]) -> Device {
     let addresses: Vec<Prefix> = addresses.iter().map(|text| prefix(text)).collect();
     let every_address = addresses.iter().map(|prefix| prefix.address).collect();
