@@ -11,8 +11,10 @@ use anyhow::Context;
 use futures_util::TryStreamExt;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcOption};
 use rtnetlink::Handle;
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::dhcp::DhcpClient;
 use super::netfilter::Ruleset;
 use super::qdiscs::IngressQdisc;
 use super::{Scene, dhcp, findings};
@@ -53,7 +55,7 @@ impl Reader {
             ingress: ingress(&netlink.handle).await?,
             netfilter: self.ruleset.clone(),
             legacy_tables: legacy_tables(),
-            dhcp_clients: dhcp::clients(Path::new("/"), host),
+            dhcp_clients: dhcp_clients(host.clone()).await?,
             conntrack: conntrack(),
             undone,
         };
@@ -81,6 +83,12 @@ impl Reader {
         let rest = (began.elapsed() * LISTING_REST).max(LISTED_AGAIN_AFTER);
         self.rests_until = Some(Instant::now() + rest);
     }
+}
+
+/// By a thread: a host may have thousands of processes, and the loop has other things to do.
+async fn dhcp_clients(host: Snapshot) -> anyhow::Result<Vec<DhcpClient>> {
+    let clients = spawn_blocking(move || dhcp::clients(Path::new("/"), &host)).await;
+    clients.context("look for DHCP clients")
 }
 
 async fn list() -> anyhow::Result<Ruleset> {

@@ -23,8 +23,9 @@ use tokio::sync::Notify;
 
 use super::netlink::is_running;
 
-/// Between two readings, each of which takes 0.12 ms of a processor for two devices and 0.19 ms for eight.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// RTEXT_FILTER_NAME_ONLY of linux/rtnetlink.h: of all attributes only names. Kernels before 6.7 do not know it, and tell all.
+const NAMES_ONLY: LinkExtentMask = LinkExtentMask::Other(1 << 8);
 /// One device's message, without its counters, takes one or two kilobytes.
 const MESSAGE_BYTES_MAX: usize = 32_768;
 
@@ -138,7 +139,6 @@ impl Kernel {
         let question = question(ifindex);
         self.socket.send(&question, 0)?;
         let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
-        // Flags are all that is wanted: the rest of the message is not taken apart.
         let answer = NetlinkBuffer::new_checked(&self.buffer[..length])?;
         Ok(answer.message_type() == libc::RTM_NEWLINK
             && is_running(&LinkHeader::parse(answer.payload())?))
@@ -148,8 +148,9 @@ impl Kernel {
 fn question(ifindex: u32) -> Vec<u8> {
     let mut link = LinkMessage::default();
     link.header.index = ifindex;
-    let without_counters = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
-    link.attributes.push(without_counters);
+    // Flags are all that is wanted.
+    let short = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats, NAMES_ONLY]);
+    link.attributes.push(short);
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST;
     let mut message = NetlinkMessage::new(header, RouteNetlinkMessage::GetLink(link).into());
