@@ -90,16 +90,31 @@ impl Drop for Carriers {
 
 /// Reads until nobody gives orders any more. What differs is told once.
 fn watch(kernel: &mut Kernel, orders: &Receiver<Running>, tell: &Notify) -> anyhow::Result<()> {
-    let mut known = Running::new();
+    let mut watched = Vec::new();
     loop {
         match orders.recv_timeout(INTERVAL) {
-            Ok(other) => known = other,
+            Ok(known) => watched = known.into_iter().map(Watched::from).collect(),
             Err(RecvTimeoutError::Timeout) => {
-                if kernel.update(&mut known)? {
+                if kernel.update(&mut watched)? {
                     tell.notify_one();
                 }
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// A device, and what asks for it: written once, asked for ever.
+struct Watched {
+    is_running: bool,
+    question: Vec<u8>,
+}
+
+impl From<(u32, bool)> for Watched {
+    fn from((ifindex, is_running): (u32, bool)) -> Self {
+        Self {
+            is_running,
+            question: question(ifindex),
         }
     }
 }
@@ -125,19 +140,19 @@ impl Kernel {
     }
 
     /// Whether anything was not as known.
-    fn update(&mut self, known: &mut Running) -> anyhow::Result<bool> {
+    fn update(&mut self, watched: &mut [Watched]) -> anyhow::Result<bool> {
         let mut differs = false;
-        for (&ifindex, running) in known {
-            let now = self.is_running(ifindex).context("read a carrier")?;
-            differs |= std::mem::replace(running, now) != now;
+        for device in watched {
+            let now = self.is_running(&device.question);
+            let now = now.context("read a carrier")?;
+            differs |= std::mem::replace(&mut device.is_running, now) != now;
         }
         Ok(differs)
     }
 
     /// A device that is gone does not run.
-    fn is_running(&mut self, ifindex: u32) -> anyhow::Result<bool> {
-        let question = question(ifindex);
-        self.socket.send(&question, 0)?;
+    fn is_running(&mut self, question: &[u8]) -> anyhow::Result<bool> {
+        self.socket.send(question, 0)?;
         let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
         let answer = NetlinkBuffer::new_checked(&self.buffer[..length])?;
         Ok(answer.message_type() == libc::RTM_NEWLINK
@@ -180,28 +195,33 @@ mod tests {
         let (mut kernel, devices) = near
             .run(|| {
                 let index = |i| if_nametoindex(format!("a{i}").as_str()).unwrap();
-                let devices: Vec<u32> = (0..DEVICES).map(index).collect();
+                let devices: [u32; DEVICES] = std::array::from_fn(index);
                 (Kernel::connect().unwrap(), devices)
             })
             .unwrap();
-        let mut known: Running = devices.iter().map(|device| (*device, true)).collect();
+        let mut watched: Vec<Watched> = devices.map(|device| (device, true).into()).into();
         // What comes up runs once the link watch has been there.
         let deadline = Instant::now() + Duration::from_secs(5);
-        while kernel.update(&mut known).unwrap() || known.values().any(|running| !running) {
-            assert!(Instant::now() < deadline, "{known:?}");
+        while kernel.update(&mut watched).unwrap() || watched.iter().any(|it| !it.is_running) {
+            assert!(Instant::now() < deadline);
         }
         far.ip("link set b3 down").unwrap();
-        assert!(kernel.update(&mut known).unwrap());
-        let down: Vec<_> = known.iter().filter(|(_, running)| !**running).collect();
-        assert_eq!(down, [(&devices[3], &false)]);
-        assert!(!kernel.update(&mut known).unwrap(), "told once");
+        assert!(kernel.update(&mut watched).unwrap());
+        let running = |watched: &[Watched]| -> Vec<bool> {
+            watched.iter().map(|device| device.is_running).collect()
+        };
+        let mut expected = [true; DEVICES];
+        expected[3] = false;
+        assert_eq!(running(&watched), expected);
+        assert!(!kernel.update(&mut watched).unwrap(), "told once");
         near.ip("link delete a5").unwrap();
-        assert!(kernel.update(&mut known).unwrap());
-        assert!(!known[&devices[5]]);
+        assert!(kernel.update(&mut watched).unwrap());
+        expected[5] = false;
+        assert_eq!(running(&watched), expected);
         let began = Instant::now();
         let readings = 1000;
         for _ in 0..readings {
-            kernel.update(&mut known).unwrap();
+            kernel.update(&mut watched).unwrap();
         }
         let each_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(readings);
         println!("{DEVICES} devices in {each_us:.0} µs");
