@@ -297,15 +297,22 @@ static __always_inline int judge_header(struct __sk_buff *skb, const struct iphd
 	return fold_sum(sum) == 0xffff ? 0 : AB_REASON_BAD_CHECKSUM;
 }
 
-/* A tag names another device of the kernel's, unless it is a mere priority (IEEE 802.1Q: VLAN 0), which goes. 0, or the
- * reason to leave or drop the packet. */
-static __always_inline int take_tag(struct __sk_buff *skb)
+/* Of mere priorities (IEEE 802.1Q: VLAN 0) so many are taken off, one behind the other. */
+#define VLAN_PRIORITIES_MAX 2
+
+/*
+ * A tag names another device of the kernel's, unless it is a mere priority, which goes. Behind that may stand another: the kernel
+ * takes the outermost tag out of the bytes, and the next one when that is popped. 0, or the reason to leave or drop the packet.
+ */
+static __always_inline int take_tags(struct __sk_buff *skb)
 {
-	if (!skb->vlan_present)
-		return 0;
-	if (skb->vlan_tci & VLAN_ID_MASK)
-		return AB_REASON_TAGGED;
-	return bpf_skb_vlan_pop(skb) ? AB_REASON_MALFORMED : 0;
+	for (__u32 i = 0; i < VLAN_PRIORITIES_MAX && skb->vlan_present; i++) {
+		if (skb->vlan_tci & VLAN_ID_MASK)
+			return AB_REASON_TAGGED;
+		if (bpf_skb_vlan_pop(skb))
+			return AB_REASON_MALFORMED;
+	}
+	return skb->vlan_present ? AB_REASON_TAGGED : 0;
 }
 
 /*
@@ -566,7 +573,7 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct packet *p, _
 /* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
 static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
-	int bad = take_tag(skb);
+	int bad = take_tags(skb);
 	if (bad)
 		return bad;
 	p->l3 = l3;

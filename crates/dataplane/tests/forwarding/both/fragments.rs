@@ -200,12 +200,17 @@ fn no_other_protocol_leaves_a_link_with_its_lan_source() {
     assert_eq!(counted(&site, "untranslated"), 0);
 }
 
-/// A datagram of the client's in an Ethernet frame with an 802.1Q tag.
-fn tagged(mac: [u8; 6], tag: u16, payload: &[u8]) -> Vec<u8> {
+const CUSTOMER_TAG: u16 = 0x8100;
+const SERVICE_TAG: u16 = 0x88a8;
+const PRIORITY: u16 = 0xa000;
+
+/// A datagram of the client's in an Ethernet frame with tags (IEEE 802.1Q), each of a kind, the outermost first.
+fn tagged(mac: [u8; 6], tags: &[(u16, u16)], payload: &[u8]) -> Vec<u8> {
     let (from, to) = ends();
     let datagram = pieces(from, to, 1, payload).remove(0);
-    let tag = [0x8100, tag].map(u16::to_be_bytes).concat();
-    frame(mac, &tag, &datagram)
+    let words = tags.iter().flat_map(|&(kind, tag)| [kind, tag]);
+    let tags: Vec<u8> = words.flat_map(u16::to_be_bytes).collect();
+    frame(mac, &tags, &datagram)
 }
 
 #[test]
@@ -214,8 +219,32 @@ fn a_tagged_frame_is_another_devices_and_one_with_a_mere_priority_is_not() {
     let server = udp_socket(&site.internet, (SERVER, 53));
     let mac = mac_of(&site.gateway, "lan0");
     let lan = site.client.run(|| frame_socket("eth0")).unwrap();
-    lan.send(&tagged(mac, 7, b"tagged")).unwrap();
-    lan.send(&tagged(mac, 0xa000, b"priority")).unwrap();
+    let customer = |tag| (CUSTOMER_TAG, tag);
+    lan.send(&tagged(mac, &[customer(7)], b"tagged")).unwrap();
+    lan.send(&tagged(mac, &[customer(PRIORITY)], b"priority"))
+        .unwrap();
     assert_eq!(receive(&server).0, b"priority");
     assert_eq!(site.reason("tagged"), 1);
+}
+
+#[test]
+fn a_tag_behind_a_tag_is_not_overlooked() {
+    let mut site = site();
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    let mac = mac_of(&site.gateway, "lan0");
+    let lan = site.client.run(|| frame_socket("eth0")).unwrap();
+    let of_others: [&[(u16, u16)]; 5] = [
+        &[(CUSTOMER_TAG, PRIORITY), (CUSTOMER_TAG, 7)],
+        &[(SERVICE_TAG, 0), (CUSTOMER_TAG, 7)],
+        &[(SERVICE_TAG, 7), (CUSTOMER_TAG, 0)],
+        &[(SERVICE_TAG, 7), (CUSTOMER_TAG, 8)],
+        &[(CUSTOMER_TAG, 0), (CUSTOMER_TAG, 0), (CUSTOMER_TAG, 7)],
+    ];
+    for tags in of_others {
+        lan.send(&tagged(mac, tags, b"tagged")).unwrap();
+    }
+    let priorities = [(SERVICE_TAG, PRIORITY), (CUSTOMER_TAG, PRIORITY)];
+    lan.send(&tagged(mac, &priorities, b"priorities")).unwrap();
+    assert_eq!(receive(&server).0, b"priorities");
+    assert_eq!(site.reason("tagged"), of_others.len() as u64);
 }
