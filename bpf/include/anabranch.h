@@ -91,12 +91,12 @@ struct ab_flow {
 	__be16 first_remote_port; /* UDP: for people; TCP: zero */
 	__u16 tried;		  /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
 	__u8 link;
-	__u8 class;   /* whose choice it was */
-	__u8 why;     /* enum ab_why of the choice */
-	__u8 turned;  /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
-	__u8 mac[6];  /* of the LAN host, or of the router it is behind */
-	__u32 host;   /* LAN entry: ab_host.id, ... */
-	__u32 embryo; /* ... and the flow's place in the order of its embryos */
+	__u8 class;  /* whose choice it was */
+	__u8 why;    /* enum ab_why of the choice */
+	__u8 turned; /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
+	__u8 mac[6]; /* of the LAN host, or of the router it is behind */
+	__u32 host; /* LAN entry: ab_host.id, ...; link entry, TCP: number of the latest SYN without an ACK that came for it, ... */
+	__u32 embryo; /* ... and the flow's place in the order of its embryos; ... and when, as ab_syn_sent(); 0: none has */
 };
 
 static inline union ab_addr *ab_first_remote(struct ab_flow *flow)

@@ -156,6 +156,9 @@ static __noinline int is_in_flight(struct quote *q, struct ab_flow_key *key, str
 		return 0;
 	__u32 end = sender->tcp.end, acked = receiver->tcp.ack;
 	__u32 first = acked && !is_after(acked, end) ? acked - 1 : end - TCP_PLAUSIBLE_WINDOW;
+	/* Before an answer nothing is on its way but the SYN. */
+	if (key->side != AB_SIDE_LAN && !(sender->state & AB_STATE_REPLIED))
+		first = sender->tcp.isn;
 	return q->seq - first <= end - first;
 }
 

@@ -68,13 +68,18 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 		return 0;
 	if (!(flow->state & AB_STATE_CONFIRMED) && !(p->tcp_flags & TCP_RST)) {
 		int misfit = follow_handshake_in(p, flow, key);
-		if (misfit || p->flags & PACKET_CHALLENGE)
+		if (misfit || p->flags & PACKET_UNPROVEN)
 			return misfit;
 	}
 	if (p->tcp_flags & (TCP_RST | TCP_FIN)) {
 		int false_end = follow_end_in(p, flow, key);
-		if (false_end)
+		if (false_end || p->flags & PACKET_UNPROVEN)
 			return false_end;
+	}
+	/* The host asks whether its connection is still there (RFC 5961 section 4). */
+	if (is_first_syn(p)) {
+		p->flags |= PACKET_UNPROVEN;
+		return 0;
 	}
 	learn_progress(flow, p, t, link);
 	return 0;
@@ -246,7 +251,7 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 		}
 		if (p->losers)
 			send_losers(skb, p);
-		if (!(p->flags & (PACKET_CALL | PACKET_CHALLENGE)))
+		if (!(p->flags & (PACKET_CALL | PACKET_UNPROVEN)))
 			count_rx(t, flow, load);
 		int way = forward_in(skb, p, flow, link);
 		return way == AB_REASON_TRANSLATED_IN ? way_in(p) : way;

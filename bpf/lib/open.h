@@ -234,6 +234,15 @@ static __always_inline __u32 become_external(union ab_addr *addr, const struct a
 	return 0;
 }
 
+/* How far before the packet that opens a flow the numbers begin that the remote end may acknowledge: what answers who asked is behind a
+ * SYN, of which another may be an answer again; what joins has sent before what nobody here has seen. */
+static __always_inline __u32 number_before(const struct ab_scratch *s, const struct packet *p)
+{
+	if (s->opening.joins && !(p->tcp_flags & TCP_SYN))
+		return TCP_PLAUSIBLE_WINDOW;
+	return is_asked(s) && !(p->tcp_flags & TCP_SYN);
+}
+
 /* Both entries of a flow on `link`, as s->decision says, but for the port. */
 static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link,
 					 __u32 tried)
@@ -270,9 +279,8 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		*ab_first_remote(wan) = p->dst;
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
 	} else {
-		/* Known even if the SYN goes no further: what is acknowledged is never more. What answers who asked is behind a SYN, of
-		 * which another may be an answer again. */
-		lan->tcp.isn = p->seq - (is_asked(s) && !(p->tcp_flags & TCP_SYN));
+		/* Known even if the SYN goes no further: what is acknowledged is never more. */
+		lan->tcp.isn = p->seq - number_before(s, p);
 		lan->tcp.end = p->end;
 		/* One that waits tells nothing of when it took its link. */
 		wan->tcp.tries = s->decision.why == AB_WHY_PROBED ? 0 : s->opening.sent;

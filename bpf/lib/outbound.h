@@ -422,52 +422,71 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flo
 		follow_end_out(p, flow);
 }
 
-struct guarded {
+/* The search for the try that a segment of the host's answers, before it is known which try is the flow's (tcp.h). */
+struct asking {
 	struct ab_flow *flow;
 	__u32 number;
-	__u32 link; /* or AB_NO_TARGET */
+	__u32 is_reset; /* a RST to what a guard has acknowledged; otherwise a SYN/ACK to a SYN without an ACK */
+	__u32 link;	/* or AB_NO_TARGET */
 };
 
-/* Whether the i-th of the other tries of s->lan_key was answered by a guard with this number. */
-static long ask_guard(__u32 i, struct guarded *g)
+static __always_inline int is_asking(const struct ab_flow *wan, const struct asking *a)
+{
+	return a->is_reset ? wan->tcp.isn == a->number : wan->host == a->number && wan->embryo;
+}
+
+/* Whether it is the i-th of the other tries of s->lan_key. */
+static long ask_try(__u32 i, struct asking *a)
 {
 	struct ab_scratch *s = scratch();
-	__u32 one = ab_tries_at(g->flow->tcp.tries, i);
-	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, g->flow, ab_try_link(one)))
+	__u32 one = ab_tries_at(a->flow->tcp.tries, i);
+	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, a->flow, ab_try_link(one)))
 		return 0;
 	const struct ab_flow *entry = find_entry(&s->rival_key);
-	if (!entry || entry->tcp.isn != g->number)
+	if (!entry || !is_asking(entry, a))
 		return 0;
-	g->link = ab_try_link(one);
+	a->link = ab_try_link(one);
 	return 1;
 }
 
-/* Instead of a reason: the packet is to go on as any other of its flow. */
-#define NO_GUARD (-1)
+/* Whether a segment of the host's may answer one try alone; tells by which number. */
+static __always_inline int answers_one_try(const struct packet *p, const struct ab_flow *flow, struct asking *a)
+{
+	a->is_reset = (p->tcp_flags & TCP_RST) != 0;
+	a->number = a->is_reset ? p->seq : p->ack - 1;
+	if (a->is_reset)
+		return p->seq > GUARD_ANSWERED && answers_challenge(p, flow);
+	return !(flow->state & (AB_STATE_REPLIED | AB_STATE_ROUTED));
+}
 
-/* The host's RST to what a guard has answered (tcp.h), where that is not the flow's own try: it takes the link of that. */
-__noinline int answer_guard(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
+/* Instead of a reason: the packet is to go on as any other of its flow. */
+#define OF_OWN_TRY (-1)
+
+/* The host's RST or SYN/ACK to what has come for a try that is not the flow's own: it takes the link of that. */
+__noinline int answer_try(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
 	struct ab_scratch *s = scratch();
-	if (!s || !p || !flow || p->seq <= GUARD_ANSWERED || p->ttl <= 1 || !answers_challenge(p, flow))
-		return NO_GUARD;
+	struct asking a = { .flow = flow, .link = AB_NO_TARGET };
+	if (!s || !p || !flow || p->ttl <= 1 || !answers_one_try(p, flow, &a))
+		return OF_OWN_TRY;
 	make_usual_key(&s->lan_key, p);
 	struct ab_flow *own = find_own_try(s, flow);
-	if (own && own->tcp.isn == p->seq) {
-		own->tcp.isn = GUARD_ANSWERED;
-		return NO_GUARD;
+	if (own && is_asking(own, &a)) {
+		if (a.is_reset)
+			own->tcp.isn = GUARD_ANSWERED;
+		return OF_OWN_TRY;
 	}
-	struct guarded g = { .flow = flow, .number = p->seq, .link = AB_NO_TARGET };
-	bpf_loop(AB_TRIES_OTHERS, ask_guard, &g, 0);
-	const struct ab_link *link = g.link < AB_MAX_LINKS ? link_at(g.link, p->family) : NULL;
+	bpf_loop(AB_TRIES_OTHERS, ask_try, &a, 0);
+	const struct ab_link *link = a.link < AB_MAX_LINKS ? link_at(a.link, p->family) : NULL;
 	if (!link || !(link->flags & AB_LINK_PRESENT))
-		return NO_GUARD;
-	struct ab_traffic *t = traffic_at(flow->class, g.link, p->family);
+		return OF_OWN_TRY;
+	struct ab_traffic *t = traffic_at(flow->class, a.link, p->family);
 	if (t) {
 		t->tx_packets++;
 		t->tx_bytes += p->length;
 	}
-	return rewrite_packet(skb, p, OUTBOUND, &link->external, flow->other_port)
+	return (a.is_reset ? 0 : clamp_mss(skb, p, link->mtu))
+		       ?: rewrite_packet(skb, p, OUTBOUND, &link->external, flow->other_port)
 		       ?: send_over_link(skb, p->l3, link, &p->dst)
 		       ?: AB_REASON_TRANSLATED_OUT;
 }
@@ -758,9 +777,9 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	/* Nobody on another device speaks for the host. */
 	if (!bad && p->ifindex != flow->lan_ifindex)
 		bad = check_source(p);
-	if (!bad && p->tcp_flags & TCP_RST) {
-		int way = answer_guard(skb, p, flow);
-		if (way != NO_GUARD)
+	if (!bad && p->tcp_flags & (TCP_RST | TCP_SYN) && !is_first_syn(p)) {
+		int way = answer_try(skb, p, flow);
+		if (way != OF_OWN_TRY)
 			return way;
 	}
 	if (!bad && p->races) {

@@ -94,11 +94,12 @@ enum packet_flags {
 	PACKET_ACCOUNTED = 1,  /* tail of a fragment whose span is known already */
 	PACKET_TURNED = 2,     /* one LAN host's to another's external address, at the ingress of that one's link */
 	PACKET_CALL = 4,       /* a turned SYN that opens nothing */
-	PACKET_CHALLENGE = 8,  /* none of its flow's: acknowledges another number than the SYN's */
+	PACKET_CHALLENGE = 8,  /* none of its flow's: acknowledges another number than the SYN's; with UNPROVEN */
 	PACKET_APART = 16,     /* of the mapping that is its remote end's alone */
 	PACKET_PERMITTED = 32, /* to a remote end that its mapping hears */
 	PACKET_NEIGHBOUR = 64, /* neighbour discovery of IPv6, which stays on its link */
 	PACKET_LOSER = 128,    /* a copy of the SYN/ACK that has won a race, by the link of a loser */
+	PACKET_UNPROVEN = 256, /* for a flow, but forged by anybody, perhaps: nothing is learned of it, or counted */
 };
 
 struct packet {
@@ -119,7 +120,7 @@ struct packet {
 	__u8 tcp_flags;	       /* TCP with a header only */
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
-	__u8 flags;	       /* enum packet_flags */
+	__u16 flags;	       /* enum packet_flags */
 	__u8 kernel_link;      /* that the kernel's NAT is to use, plus one; 0: any */
 	__u8 races;	       /* it is the SYN of a race, which takes all links of that */
 	__u16 rival;	       /* the one try of a race that it is the SYN of, as ab_try(); 0: it is none */

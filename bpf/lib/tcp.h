@@ -81,6 +81,21 @@ static __always_inline struct ab_flow *find_attempt(const struct ab_flow_key *wa
 	return lan && lan->other_port == wan_key->local_port ? lan : NULL;
 }
 
+/* Whether it acknowledges what the LAN host's SYN occupies: who sends that has seen the SYN. */
+static __always_inline int acknowledges_syn(const struct packet *p, const struct ab_flow *lan)
+{
+	return p->tcp_flags & TCP_ACK && is_behind_syn(p->ack, lan);
+}
+
+/* The same without NAT, where a flow may have joined a connection under way: what it knows of the host's numbers is a window (open.h),
+ * and the remote end may have heard what the host sent before by another way. */
+static __always_inline int acknowledges_host(const struct packet *p, const struct ab_flow *lan)
+{
+	if (lan->tcp.end - lan->tcp.isn < TCP_PLAUSIBLE_WINDOW)
+		return acknowledges_syn(p, lan);
+	return p->tcp_flags & TCP_ACK && is_plausible(p->ack, lan->tcp.end);
+}
+
 /* A segment that has come for an attempt whose SYN waits: unless it answers a probe, it answers nothing. The reason for which it
  * goes no further as it is. */
 static __noinline int follow_probe(struct packet *p, const struct ab_flow_key *lan_key, struct ab_flow *lan,
@@ -121,9 +136,11 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 			close_flow(&lan_key, lan);
 			return 0;
 		case RST_PLAUSIBLE:
+			p->flags |= PACKET_UNPROVEN;
 			return 0;
 		default:
 			/* The host judges what nobody filters. */
+			p->flags |= PACKET_UNPROVEN;
 			return wan->state & AB_STATE_ROUTED ? 0 : AB_REASON_BAD_RST;
 		}
 	}
@@ -143,12 +160,6 @@ static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan
 	if (p->tcp_flags & TCP_RST)
 		close_flow(&key, lan);
 	return 0;
-}
-
-/* Whether a TCP segment acknowledges what the LAN host's SYN occupies. One without an ACK opens simultaneously. */
-static __always_inline int answers_syn(const struct packet *p, const struct ab_flow *lan)
-{
-	return !(p->tcp_flags & TCP_ACK) || is_behind_syn(p->ack, lan);
 }
 
 /* In the link entry, in the place of the number that a guard has acknowledged: the host's RST to that has left. */
@@ -193,6 +204,44 @@ static __always_inline void learn_reply(const struct ab_flow_key *lan_key, struc
 	learn_state(wan, AB_STATE_REPLIED);
 }
 
+/* TCP repeats its SYN after a second (RFC 6298 section 2.1); on its way that may come a little closer to the first. */
+#define SYN_REPEATED_US 900000u
+
+/* Whether the SYN without an ACK that `p` is came for this try before, and none other meanwhile, as long ago as a SYN is repeated.
+ * Remembers it. */
+static __always_inline int is_heard_again(const struct packet *p, struct ab_flow *wan)
+{
+	__u32 now_us = ab_syn_sent(time_ns()), before_us = wan->embryo;
+	int again = before_us && wan->host == p->seq && now_us - before_us >= SYN_REPEATED_US;
+	wan->host = p->seq;
+	wan->embryo = now_us;
+	return again;
+}
+
+/*
+ * A SYN without an ACK, which opens simultaneously (RFC 9293 section 3.5, RFC 5382 REQ-2). Who calls anybody can send it in that one's
+ * name, and a host that hears it hears the true answer no more: it waits for another number. So nothing is learned of it, and while
+ * nothing has answered, the host hears it when it is repeated, which is later than most answers come. Other hosts of the LAN are
+ * believed at once. 0, or the reason to drop it.
+ */
+static __always_inline int follow_bare_syn(struct packet *p, const struct ab_flow_key *lan_key,
+					   const struct ab_flow *lan, const struct ab_flow_key *wan_key,
+					   struct ab_flow *wan)
+{
+	p->flags |= PACKET_UNPROVEN;
+	if (lan->state & AB_STATE_REPLIED)
+		return 0;
+	if (lan->state & AB_STATE_CLOSED || !holds_try(lan_key, lan, wan_key))
+		return AB_REASON_BAD_HANDSHAKE;
+	return is_heard_again(p, wan) || p->flags & PACKET_TURNED ? 0 : AB_REASON_BAD_HANDSHAKE;
+}
+
+/* Whether a segment without a SYN may be the first that acknowledges that of the host: it follows the remote end's own SYN. */
+static __always_inline int follows_bare_syn(const struct packet *p, const struct ab_flow *wan)
+{
+	return wan->embryo && p->seq == wan->host + 1;
+}
+
 /*
  * A segment from the remote end before the handshake is known to have gone both ways. Of several tries the one that is
  * answered first is the flow's. 0, or the reason to drop it.
@@ -203,37 +252,35 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	struct ab_flow *lan = find_attempt(wan_key, wan, &lan_key);
 	if (!lan)
 		return AB_REASON_BAD_HANDSHAKE;
-	/* It may have begun from outside, or before its flow did. */
-	if (wan->state & AB_STATE_ROUTED) {
-		if (!(wan->state & AB_STATE_REPLIED) && answers_syn(p, lan))
+	/* Nobody filters what comes for these, which may have begun from outside: what proves nothing is let through. */
+	if (wan->state & (AB_STATE_ROUTED | AB_STATE_OUTSIDE)) {
+		if (!acknowledges_host(p, lan)) {
+			p->flags |= PACKET_UNPROVEN;
+			return 0;
+		}
+		if (!(wan->state & AB_STATE_REPLIED))
 			learn_answer(p, wan, lan->link);
 		learn_reply(&lan_key, lan, wan);
 		return 0;
 	}
-	/* The same, but whoever pretends to have begun knows no number of the host's. */
-	if (wan->state & AB_STATE_OUTSIDE) {
-		if (!(p->tcp_flags & TCP_SYN) && is_behind_syn(p->ack, lan))
-			learn_reply(&lan_key, lan, wan);
-		return 0;
-	}
 	if (ab_waits(lan->tcp.tries))
 		return AB_REASON_BAD_HANDSHAKE;
-	if (!answers_syn(p, lan)) {
+	if (is_first_syn(p))
+		return follow_bare_syn(p, &lan_key, lan, wan_key, wan);
+	if (!acknowledges_syn(p, lan)) {
 		if (is_guarded(p, lan) && holds_try(&lan_key, lan, wan_key))
 			wan->tcp.isn = p->ack;
 		else if (!is_challenge(p, wan_key, wan, lan))
 			return AB_REASON_BAD_HANDSHAKE;
-		p->flags |= PACKET_CHALLENGE;
+		p->flags |= PACKET_CHALLENGE | PACKET_UNPROVEN;
 		return 0;
 	}
-	if (p->tcp_flags & TCP_SYN) {
-		/* A RST in answer takes its number from an ACK. */
-		int late = p->tcp_flags & TCP_ACK ? AB_REASON_LATE_ANSWER : AB_REASON_BAD_HANDSHAKE;
+	if (p->tcp_flags & TCP_SYN || follows_bare_syn(p, wan)) {
 		if ((lan->state & (AB_STATE_CLOSED | AB_STATE_REPLIED)) == AB_STATE_CLOSED)
-			return late;
+			return AB_REASON_LATE_ANSWER;
 		int answer = answer_attempt(p, &lan_key, lan, wan_key);
 		if (answer == AB_ANSWER_LATE)
-			return late;
+			return AB_REASON_LATE_ANSWER;
 		if (answer == AB_ANSWER_FIRST)
 			learn_answer(p, wan, lan->link);
 		if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)

@@ -544,6 +544,20 @@ impl Rig {
         self.alter(local, Half::Link, earlier);
     }
 
+    /// A SYN without an ACK came so much earlier over `link` for an attempt of `local`.
+    #[track_caller]
+    pub fn heard_earlier(&mut self, local: SocketAddr, link: u16, by: Duration) {
+        let mut flow = self.flow(local);
+        let site = site_of(Family::from(local.ip()));
+        flow.link = link;
+        flow.external.set_ip(site.external[usize::from(link)]);
+        let key = key_of(&flow, Half::Link);
+        let mut flows = self.flow_map("flows");
+        let mut entry = flows.get(&key, 0).unwrap();
+        entry.embryo -= by.as_micros() as u32;
+        flows.insert(key, entry, 0).unwrap();
+    }
+
     /// Takes one entry of a flow away, as another CPU that ends it does.
     #[track_caller]
     pub fn evict(&mut self, local: SocketAddr, half: Half) {

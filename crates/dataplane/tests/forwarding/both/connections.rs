@@ -260,3 +260,43 @@ fn a_host_over_its_quota_is_carried_by_the_kernels_nat() {
     assert!(site.reason("fallback-unknown") > 0);
     assert!(site.plane().flows().unwrap().is_empty());
 }
+
+/// Calls from a port of its own, while the other end calls, too.
+fn call(from: (IpAddr, u16), to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(domain(), Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(from).into()).unwrap();
+    socket.connect_timeout(&to.into(), PATIENCE).unwrap();
+    let stream = TcpStream::from(socket);
+    patient(&stream);
+    stream
+}
+
+#[test]
+fn two_hosts_that_call_each_other_are_connected_though_no_call_is_heard() {
+    let mut site = site();
+    // As a NAT before the other end drops what it was not asked for.
+    let rules = format!(
+        "table {NFT} nat_of_others {{
+            chain input {{
+                type filter hook input priority 0
+                tcp dport 5000 tcp flags & (syn | ack) == syn drop
+            }}
+        }}"
+    );
+    let (client, internet) = (&site.client, &site.internet);
+    internet
+        .exec_with_input("nft", &["-f", "-"], &rules)
+        .unwrap();
+    let plane = site.plane.as_mut().unwrap();
+    std::thread::scope(|scope| {
+        let first = || call((CLIENT, 4000), (SERVER, 5000).into());
+        let caller = scope.spawn(move || client.run(first).unwrap());
+        eventually("the call has left", || !plane.flows().unwrap().is_empty());
+        let external = plane.flows().unwrap()[0].external;
+        let second = || call((SERVER, 5000), external);
+        let mut called = internet.run(second).unwrap();
+        let mut caller = caller.join().unwrap();
+        echo_once(&mut caller, &mut called, b"both have called");
+    });
+    assert_eq!(site.reason("bad-handshake"), 1, "the first call back waits");
+}

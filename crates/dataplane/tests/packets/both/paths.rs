@@ -166,10 +166,10 @@ fn an_answer_that_does_not_fit_tells_nothing() {
     // Who has seen no SYN can open simultaneously, and knows as little of its number.
     let simultaneous = opened.answer("S", REMOTE_ISN, 0);
     rig.link_brings(opened.link, &simultaneous.frame())
-        .sent("translated-in");
+        .dropped("bad-handshake");
     rig.link_brings(
         opened.link,
-        &opened.answer("SA", REMOTE_ISN, LOCAL_ISN + 1).frame(),
+        &opened.answer("SA", REMOTE_ISN, LOCAL_ISN + 2).frame(),
     );
     assert_eq!(known(&mut rig), 0);
     let refused = rig.open(client(4001), server(80));

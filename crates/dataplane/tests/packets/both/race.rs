@@ -141,6 +141,24 @@ fn an_answer_that_does_not_fit_the_syn_wins_no_race_and_resets_nobody() {
 }
 
 #[test]
+fn a_syn_without_an_acknowledgement_wins_no_race_and_resets_nobody() {
+    let mut rig = racing(1000);
+    let ends = begin(&mut rig, 4000);
+    for external in ends {
+        let forged = tcp(server(80), external, "S", REMOTE_ISN, 0).frame();
+        rig.link_brings(link_of(external), &forged)
+            .dropped("bad-handshake");
+    }
+    rig.lan_copies(link_of(ends[1]), &syn(4000).frame())
+        .sent("translated-out");
+    let flow = rig.flow(client(4000));
+    assert_eq!((flow.state, flow.external), (FlowState::Embryo, ends[0]));
+    rig.link_brings(link_of(ends[1]), &syn_ack(ends[1]))
+        .sent("translated-in");
+    assert_eq!(confirm(&mut rig, 4000), ends[1]);
+}
+
+#[test]
 fn a_copy_of_a_syn_leaves_no_link_that_its_race_is_not_over() {
     let mut rig = racing(1000);
     let [first, second] = begin(&mut rig, 4000);

@@ -1,6 +1,6 @@
 //! Connections: handshakes, ends, and lies about ends.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use anabranch_dataplane::FlowState;
 
@@ -420,20 +420,145 @@ fn a_syn_without_an_acknowledgement_for_an_attempt_that_is_over_is_not_answered(
         .dropped("bad-handshake");
 }
 
+/// As long as TCP waits before it repeats a SYN.
+const SYN_TIMER: Duration = Duration::from_secs(1);
+
+/// The remote end's own SYN, and once more after a second.
+#[track_caller]
+fn opens_too(rig: &mut Rig, local: SocketAddr, external: SocketAddr) {
+    let theirs = tcp(server(4000), external, "S", REMOTE_ISN, 0).frame();
+    let link = link_of(external);
+    rig.link_brings(link, &theirs).dropped("bad-handshake");
+    rig.link_brings(link, &theirs).dropped("bad-handshake");
+    rig.heard_earlier(local, link, SYN_TIMER);
+    rig.link_brings(link, &theirs).sent("translated-in");
+}
+
 #[test]
 fn a_simultaneous_open_becomes_a_connection() {
-    let mut rig = Rig::new();
+    // The remote end answers the SYN it hears, or, where that was lost, what the host has answered.
+    for flags in ["SA", "A"] {
+        let mut rig = Rig::new();
+        let (local, remote) = (client(4000), server(4000));
+        let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+        let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+        opens_too(&mut rig, local, external);
+        let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
+        let sent = rig.lan_sends(&answer.frame()).sent("translated-out");
+        assert_eq!(sent.src(), external);
+        assert_eq!(rig.flow(local).state, FlowState::Embryo);
+        let number = REMOTE_ISN + u32::from(flags == "A");
+        let theirs = tcp(remote, external, flags, number, LOCAL_ISN + 1);
+        rig.link_brings(link_of(external), &theirs.frame())
+            .sent("translated-in");
+        let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+        rig.lan_sends(&ack.frame()).sent("translated-out");
+        assert_eq!(rig.flow(local).state, FlowState::Established);
+    }
+}
+
+#[test]
+fn a_simultaneous_open_over_an_earlier_link_is_answered_there() {
+    let mut rig = under_wsdm();
     let (local, remote) = (client(4000), server(4000));
-    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
-    let link = link_of(external);
-    let theirs = tcp(remote, external, "S", REMOTE_ISN, 0);
-    rig.link_brings(link, &theirs.frame()).sent("translated-in");
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0).frame();
+    let [first, second] = [(); 2].map(|()| rig.lan_sends(&syn).sent("translated-out").src());
+    assert_ne!(first, second);
+    opens_too(&mut rig, local, first);
     let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
-    rig.lan_sends(&answer.frame()).sent("translated-out");
-    let theirs = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(link, &theirs.frame()).sent("translated-in");
-    assert_eq!(rig.flow(local).state, FlowState::Established);
+    let sent = rig.lan_sends(&answer.frame()).sent("translated-out");
+    assert_eq!(sent.src(), first);
+    assert_eq!(rig.flow(local).external, second, "nothing is bound by it");
+    let theirs = tcp(remote, first, "A", REMOTE_ISN + 1, LOCAL_ISN + 1);
+    rig.link_brings(link_of(first), &theirs.frame())
+        .sent("translated-in");
+    let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    assert_eq!(
+        rig.lan_sends(&ack.frame()).sent("translated-out").src(),
+        first
+    );
+}
+
+/// What proves nothing, in the name of the remote end: none of it acknowledges the host's SYN.
+fn unproven(from: SocketAddr, external: SocketAddr) -> Vec<Vec<u8>> {
+    let segment = |flags, ack| tcp(from, external, flags, 77, ack).frame();
+    let quoted = tcp(external, from, "S", LOCAL_ISN.wrapping_sub(1000), 0).frame();
+    let error = icmp_error(
+        from.ip(),
+        external.ip(),
+        SITE.port_unreachable,
+        [0; 4],
+        &quoted[ETHERNET..],
+    );
+    vec![
+        segment("S", 0),
+        tcp(from, external, "S", 78, 0)
+            .payload(b"early data")
+            .frame(),
+        segment("R", 0),
+        segment("RA", LOCAL_ISN),
+        segment("RA", LOCAL_ISN + 2),
+        segment("A", LOCAL_ISN),
+        segment("PA", 0),
+        tcp(from, external, "PA", 78, LOCAL_ISN)
+            .payload(b"data")
+            .frame(),
+        segment("FA", LOCAL_ISN + 2),
+        segment("SA", LOCAL_ISN + 2),
+        error.frame(),
+    ]
+}
+
+#[test]
+fn what_proves_nothing_binds_resets_confirms_and_counts_nothing() {
+    let mut rig = under_wsdm();
+    let (local, remote) = (client(4000), server(80));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0).frame();
+    let tries = [(); 2].map(|()| rig.lan_sends(&syn).sent("translated-out").src());
+    let before = (rig.brought_by(), rig.flow(local));
+    for external in tries {
+        for frame in unproven(remote, external) {
+            let outcome = rig.link_brings(link_of(external), &frame);
+            let reason = outcome.reason.as_str();
+            assert!(
+                ["bad-handshake", "bad-rst", "bad-quote", "challenge"].contains(&reason),
+                "{reason}"
+            );
+        }
+    }
+    let after = (rig.brought_by(), rig.flow(local));
+    assert_eq!(
+        (after.0, after.1.state, after.1.external, after.1.packets_in),
+        (before.0, FlowState::Embryo, tries[1], 0)
+    );
+    // The true answer, over either, opens the connection.
+    let answer = tcp(remote, tries[0], "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.link_brings(link_of(tries[0]), &answer.frame())
+        .sent("translated-in");
+    let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.lan_sends(&ack.frame()).sent("translated-out");
+    let flow = rig.flow(local);
+    assert_eq!(
+        (flow.state, flow.external),
+        (FlowState::Established, tries[0])
+    );
+    assert_eq!(rig.live(), 1);
+}
+
+#[test]
+fn a_syn_for_an_established_connection_is_the_hosts_to_judge_and_no_sign_of_life() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let before = rig.brought_by();
+    let syn = connection.answer("S", 77, 0);
+    rig.link_brings(connection.link, &syn.frame())
+        .sent("translated-in");
+    assert_eq!(rig.brought_by(), before);
+    let guess = connection.answer("R", REMOTE_ISN + 1000, 0);
+    rig.link_brings(connection.link, &guess.frame())
+        .sent("translated-in");
+    assert_eq!(rig.brought_by(), before);
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
 }
 
 #[test]
