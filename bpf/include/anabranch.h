@@ -214,6 +214,7 @@ struct ab_route {
 #define AB_OWN_METRIC 43776
 /* Bits of ab_settings.routes_kernel. */
 #define AB_ROUTES_FOREIGN 1
+#define AB_ROUTES_BEYOND 2 /* there is no room for all: the kernel knows better about what has no entry */
 #define AB_ROUTES_HIDDEN                                                                                               \
 	8 /* of IPv6: a rule of others takes what the main table has no specific route for, see way.h */
 

@@ -12,5 +12,7 @@
 /* Weights are dimensionless 32-bit integers so that load * weight fits 64 bits. */
 #define AB_WEIGHT_MAX 1000000u
 #define AB_WEIGHT_MIN 1u
+/* Prefixes that are known better than "the internet": a full table of both families. */
+#define AB_ROUTES_MAX 1310720
 
 #endif

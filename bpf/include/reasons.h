@@ -50,6 +50,7 @@ enum ab_fate {
 	X(FALLBACK_UNKNOWN, TO_NAT, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                     \
 	X(FALLBACK_HELPER, TO_NAT, "PPTP control connection, which the kernel's helper has to see: kernel NAT")        \
 	X(FALLBACK_PROTOCOL, TO_NAT, "neither TCP, UDP nor ICMP: kernel NAT")                                          \
+	X(FALLBACK_ROUTES, TO_NAT, "more routes than there is room for, and perhaps one to here: kernel NAT")          \
 	X(STRAY, STRAY_TO_NAT, "from a link to no socket of the host: dropped unless the kernel knows its connection") \
 	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                           \
 	X(MALFORMED, DROPPED, "header cut short or lengths that contradict")                                           \

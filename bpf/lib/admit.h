@@ -199,7 +199,8 @@ static __always_inline int way_around(int refused)
 	case AB_REASON_REFUSED_PROTOCOL:
 		return AB_REASON_FALLBACK_PROTOCOL;
 	case AB_REASON_FALLBACK_HELPER:
-		return AB_REASON_FALLBACK_HELPER;
+	case AB_REASON_FALLBACK_ROUTES:
+		return refused;
 	default:
 		return 0;
 	}

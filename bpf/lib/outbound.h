@@ -22,6 +22,12 @@ static __always_inline int is_kernels(const struct packet *p)
 	return is_never_forwarded(&p->dst) || is_specific(find_route(&p->dst));
 }
 
+static __always_inline int has_fallback(void)
+{
+	const struct ab_settings *set = current_settings();
+	return set && set->fallback_mark;
+}
+
 /* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. A source that lies to the kernel
  * would have its answers out of a link. Learns the link that the host's routing binds to. */
 static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
@@ -41,6 +47,8 @@ static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
 	__u32 way = find_way(skb, s, p, to);
 	if (way == WAY_KERNELS)
 		return AB_REASON_ROUTING_RULES;
+	if (way == WAY_OPEN && is_beyond_room(to))
+		return has_fallback() ? AB_REASON_FALLBACK_ROUTES : AB_REASON_ROUTING_RULES;
 	s->request.route = way;
 	return 0;
 }
@@ -253,8 +261,7 @@ __noinline int give_to_helper(struct packet *p)
 
 static __always_inline int is_helped(const struct packet *p)
 {
-	const struct ab_settings *set = is_pptp(p) ? current_settings() : NULL;
-	return set && set->fallback_mark;
+	return is_pptp(p) && has_fallback();
 }
 
 static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
@@ -809,6 +816,16 @@ __noinline int settle_prefix(struct __sk_buff *skb, struct packet *p, int reason
 	return reason == AB_REASON_SPECIFIC_ROUTE ? turn_by_prefix(skb, p) : reason;
 }
 
+/* What may have a route that the table has no room for: the kernel's NAT has it, by its routes. */
+__noinline int leave_to_routes(struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p)
+		return AB_REASON_NOT_CONFIGURED;
+	name_sender(s, p);
+	return fall_back(AB_REASON_FALLBACK_ROUTES);
+}
+
 static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key, __u32 l3)
 {
 	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
@@ -824,6 +841,8 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, str
 	}
 	int reason = outbound_unusual(skb, p, key, flow);
 	reason = p->family == AB_IPV6 ? settle_prefix(skb, p, reason) : reason;
+	if (reason == AB_REASON_FALLBACK_ROUTES)
+		return leave_to_routes(p);
 	return reason == AB_REASON_SPOOFED_LAN ? judge_unknown_source(p) : reason;
 }
 

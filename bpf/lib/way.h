@@ -18,6 +18,8 @@
  * suppresses only what it has looked up for a packet of its own (fib6_rule_suppress in linux/net/ipv6/fib6_rules.c). Where a rule that
  * takes all packets stands behind one, as full tunnels have it, the main table's default is no answer (AB_ROUTES_HIDDEN), and the
  * packet is the kernel's.
+ *
+ * There may be more routes than `routes` has room for (AB_ROUTES_BEYOND). Then what has no entry is the kernel's as well.
  */
 #ifndef ANABRANCH_WAY_H
 #define ANABRANCH_WAY_H
@@ -41,6 +43,13 @@ static __noinline const struct ab_route *find_route(const union ab_addr *addr)
 static __always_inline int is_specific(const struct ab_route *to)
 {
 	return to && to->verdict != AB_VERDICT_LINK;
+}
+
+/* Whether the kernel may know a route to it for which the table has no room. */
+static __always_inline int is_beyond_room(const struct ab_route *to)
+{
+	const struct ab_settings *set = current_settings();
+	return !to && set && set->routes_kernel & AB_ROUTES_BEYOND;
 }
 
 /* Asks the kernel where it would forward the packet to, as `way`. enum BPF_FIB_LKUP_RET_*, or below zero. */
@@ -106,7 +115,7 @@ __noinline int ask_rules(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
-	if (!s || !set || !p || !set->routes_kernel)
+	if (!s || !set || !p || !(set->routes_kernel & AB_ROUTES_FOREIGN))
 		return WAY_OPEN;
 	int answer = ask_kernel(skb, p, &s->way, 0);
 	if (is_usual_answer(skb, s, p, answer))
@@ -127,7 +136,7 @@ static __always_inline __u32 find_way(struct __sk_buff *skb, struct ab_scratch *
 				      const struct ab_route *to)
 {
 	const struct ab_settings *set = current_settings();
-	__u32 way = set && set->routes_kernel ? ask_rules(skb, p) : WAY_OPEN;
+	__u32 way = set && set->routes_kernel & AB_ROUTES_FOREIGN ? ask_rules(skb, p) : WAY_OPEN;
 	if (way != WAY_OPEN || !to || to->verdict != AB_VERDICT_LINK)
 		return way;
 	s->next_hop = is_addr(&to->via) ? to->via : p->dst;

@@ -88,6 +88,19 @@ impl Error {
         }
     }
 
+    /// A map has no room for one more entry.
+    pub fn is_full(&self) -> bool {
+        let Error::Map { source, .. } = self else {
+            return false;
+        };
+        let MapError::SyscallError(refused) = &**source else {
+            return false;
+        };
+        let full = [libc::ENOSPC, libc::E2BIG, libc::ENOMEM];
+        let code = refused.io_error.raw_os_error();
+        code.is_some_and(|code| full.contains(&code))
+    }
+
     pub(crate) fn filter(device: &str) -> impl Fn(io::Error) -> Error {
         move |source| Error::Filter {
             device: device.to_owned(),

@@ -15,7 +15,7 @@ use aya::maps::{Map, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::{
-    Error, FlowRow, ReasonCount, Route, Swept, Walker, attach,
+    Error, FlowRow, ReasonCount, Route, RouteTable, Swept, Walker, attach,
     ending::Which,
     object::{self, Object, gateway_object},
     reasons, routes,
@@ -245,6 +245,14 @@ impl Gateway {
     /// The kernel refuses the map update.
     pub fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
         routes::replace(&mut self.object.maps.routes, routes)
+    }
+
+    /// The same table, for somebody who writes it in place of [`set_routes`](Self::set_routes), perhaps in another thread.
+    ///
+    /// # Errors
+    /// The pin cannot be opened.
+    pub fn route_table(&self) -> Result<RouteTable, Error> {
+        RouteTable::open(&self.pins)
     }
 
     /// Replaces, by difference, the hardware addresses that devices above the gateway's have, each with the index of the

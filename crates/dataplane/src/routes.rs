@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 
 use anabranch_core::LinkId;
 use anabranch_policy::abi;
 use aya::maps::lpm_trie::LpmTrie;
-use aya::maps::{MapData, lpm_trie};
+use aya::maps::{Map, MapData, MapError, lpm_trie};
 
 use crate::Error;
+use crate::object::{max_entries, pinned};
+
+const NAME: &str = "routes";
 
 /// What becomes of packets to a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,14 @@ fn mapped(prefix: (IpAddr, u8)) -> Prefix {
     (u32::from(length) + shift, address.into())
 }
 
+fn unmapped((length, address): Prefix) -> (IpAddr, u8) {
+    let address = Ipv6Addr::from(address.0);
+    match (address.to_ipv4_mapped(), length.checked_sub(96)) {
+        (Some(v4), Some(length)) => (v4.into(), length as u8),
+        _ => (address.into(), length as u8),
+    }
+}
+
 fn entry(verdict: Verdict) -> abi::Route {
     match verdict {
         Verdict::Kernel => abi::Route {
@@ -135,12 +147,94 @@ fn is_beside_ipv4(prefix: (IpAddr, u8)) -> bool {
     network.to_bits() & !host_bits != MAPPED.0 & !host_bits
 }
 
+/// The table of destinations, for the one who writes it. A write takes about a microsecond, however many there are.
+pub struct RouteTable {
+    map: LpmTrie<MapData, abi::Addr, abi::Route>,
+    room: u32,
+}
+
+impl RouteTable {
+    /// That of the instance whose maps are pinned in `pins`.
+    pub(crate) fn open(pins: &Path) -> Result<Self, Error> {
+        let map = Map::LpmTrie(pinned(pins, NAME)?);
+        Ok(Self {
+            map: map.try_into().map_err(Error::map(NAME))?,
+            room: max_entries(pins, NAME)?,
+        })
+    }
+
+    /// How many prefixes there may be.
+    pub fn room(&self) -> usize {
+        self.room as usize
+    }
+
+    /// Adds or changes one. Those of IPv6 that IPv4's packets would meet are left out.
+    ///
+    /// # Errors
+    /// There is no room, or the kernel refuses.
+    pub fn set(&mut self, route: &Route) -> Result<(), Error> {
+        if !is_beside_ipv4(route.prefix) {
+            return Ok(());
+        }
+        let set = self
+            .map
+            .insert(&key(mapped(route.prefix)), entry(route.verdict), 0);
+        set.map_err(Error::map(NAME))
+    }
+
+    /// Takes one out, if it is there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn remove(&mut self, prefix: (IpAddr, u8)) -> Result<(), Error> {
+        if !is_beside_ipv4(prefix) {
+            return Ok(());
+        }
+        remove(&mut self.map, mapped(prefix))
+    }
+
+    /// Takes out all that are not `wanted`: what an earlier process of this instance has set.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn keep_only(&mut self, wanted: impl Fn((IpAddr, u8)) -> bool) -> Result<(), Error> {
+        let mut stale = Vec::new();
+        for found in self.map.keys() {
+            let found = found.map_err(Error::map(NAME))?;
+            let prefix = (found.prefix_len(), found.data());
+            if !wanted(unmapped(prefix)) {
+                stale.push(prefix);
+            }
+        }
+        for prefix in stale {
+            remove(&mut self.map, prefix)?;
+        }
+        Ok(())
+    }
+}
+
+fn key((length, address): Prefix) -> lpm_trie::Key<abi::Addr> {
+    lpm_trie::Key::new(length, address)
+}
+
+fn remove(map: &mut LpmTrie<MapData, abi::Addr, abi::Route>, prefix: Prefix) -> Result<(), Error> {
+    match map.remove(&key(prefix)) {
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(())
+        }
+        Err(MapError::KeyNotFound) => Ok(()),
+        removed => removed.map_err(Error::map(NAME)),
+    }
+}
+
 /// Makes `map` hold exactly `routes`, less those of IPv6 that IPv4's packets would meet: changed and new prefixes first, so that none is missing meanwhile.
 pub fn replace(
     map: &mut LpmTrie<MapData, abi::Addr, abi::Route>,
     routes: &[Route],
 ) -> Result<(), Error> {
-    let failed = |source| Error::map("routes")(source);
+    let failed = |source| Error::map(NAME)(source);
     let wanted: BTreeMap<Prefix, abi::Route> = routes
         .iter()
         .filter(|route| is_beside_ipv4(route.prefix))
@@ -153,13 +247,11 @@ pub fn replace(
     }
     for (prefix, value) in &wanted {
         if present.get(prefix) != Some(value) {
-            map.insert(&lpm_trie::Key::new(prefix.0, prefix.1), value, 0)
-                .map_err(failed)?;
+            map.insert(&key(*prefix), value, 0).map_err(failed)?;
         }
     }
     for prefix in present.keys().filter(|prefix| !wanted.contains_key(prefix)) {
-        map.remove(&lpm_trie::Key::new(prefix.0, prefix.1))
-            .map_err(failed)?;
+        remove(map, *prefix)?;
     }
     Ok(())
 }

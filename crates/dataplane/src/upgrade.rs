@@ -346,7 +346,7 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 24] = [
+const NEW_REASONS: [&str; 25] = [
     "ROUTING_RULES",
     "PREFIX_OUT",
     "PREFIX_IN",
@@ -371,6 +371,7 @@ const NEW_REASONS: [&str; 24] = [
     "DHCP",
     "NO_LAN_ADDRESS",
     "FALLBACK_HELPER",
+    "FALLBACK_ROUTES",
 ];
 
 /// Behind it stood one that is no more: of what the kernel was not asked about.

@@ -237,3 +237,35 @@ fn rules_by_device_destination_and_service_are_heard_and_marks_are_nobodys() {
     ip(&rig, "rule add pref 1002 iif lo lookup 52");
     rig.lan_sends(&syn(server(82))).passed("routing-rules");
 }
+
+#[test]
+fn what_may_have_a_route_that_there_was_no_room_for_is_the_kernels() {
+    const MARK: u32 = 7;
+    let mut rig = rig();
+    let (_, host) = SITE.host(SECOND_SERVER);
+    rig.add_link_route((SECOND_SERVER, host), 1, None);
+    let connection = rig.connect(client(4000), server(80));
+    let mapping = external(&mut rig, client(4000), server(53));
+    rig.set(|s| (s.routes_kernel, s.fallback_mark) = (abi::ROUTES_BEYOND, MARK));
+    let syn = |to: SocketAddr| tcp(client(4001), to, "S", LOCAL_ISN, 0).frame();
+    let query = udp(client(4001), server(53), b"?").frame();
+    for frame in [syn(server(80)), query] {
+        rig.lan_sends(&frame).marked("fallback-routes");
+    }
+    let words = "more routes than there is room for, and perhaps one to here: kernel NAT";
+    assert_eq!(
+        explained(&mut rig, CLIENT, SERVER),
+        (None, words.to_owned())
+    );
+    // What is known goes on, what has an entry is balanced or bound as ever.
+    let data = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.lan_sends(&data.payload(b"on").frame())
+        .sent("translated-out");
+    assert_eq!(external(&mut rig, client(4000), server(53)), mapping);
+    assert_eq!(rig.open(client(4001), second_server(80)).link, 1);
+    // Without that NAT it is routed as it is.
+    rig.set(|s| (s.routes_kernel, s.fallback_mark) = (abi::ROUTES_BEYOND, 0));
+    rig.lan_sends(&syn(server(80))).passed("routing-rules");
+    rig.set(|s| s.routes_kernel = 0);
+    assert_eq!(link_of_new(&mut rig, client(4001)), 0);
+}
