@@ -17,10 +17,13 @@ REV ?= HEAD~1
 PAIRS ?= 15
 ROWS ?=
 
+# Of `make bench-routes`.
+ROUTES ?= 1000000
+
 # Folders whose C is held to .clang-format.
 C_FORMATTED := bpf crates
 
-.PHONY: demo test lint advisories test-kernel verifier bench bench-against bench-sim fuzz build setup setup-checks \
+.PHONY: demo test lint advisories test-kernel verifier bench bench-against bench-routes bench-sim fuzz build setup setup-checks \
 	setup-emulator
 
 demo: build
@@ -56,6 +59,11 @@ bench: build
 # Beside a former commit.
 bench-against: setup
 	CARGO='$(CARGO)' SUDO='$(SUDO)' scripts/bench-against $(REV) --pairs $(PAIRS) $(addprefix --only ,$(ROWS))
+
+# What a table of routes costs that never rests.
+bench-routes: setup
+	$(CARGO) build --locked --release --workspace --example daemon
+	ANABRANCH_ROUTES=$(ROUTES) $(CARGO) test --locked --release --workspace --test gateway $(AS_ROOT) -- --nocapture scale
 
 # Beside ns-2 and ns-3 where they are installed: apt install ns2 libns3-dev
 bench-sim: setup

@@ -33,8 +33,8 @@ use crate::error::with_causes;
 use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
 use crate::neighbours::Survey;
-use crate::observe::{Attachment, Desired, Grace, LinkView, Snapshot};
-use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
+use crate::observe::{Attachment, Desired, Grace, LinkView, MassKey, Snapshot};
+use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Verdict, Walk, Which};
 use crate::probe::{Answer, Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
@@ -58,6 +58,9 @@ pub trait Surroundings {
     fn snapshot(&mut self) -> impl Future<Output = anyhow::Result<Snapshot>>;
     /// Returns when they have changed. Cancel-safe.
     fn changed(&mut self) -> impl Future<Output = anyhow::Result<()>>;
+    /// Tells the data path of these destinations, and of the prefixes of masses: they are written beside the loop.
+    fn set_routes(&mut self, routes: &[Route], masses: &[(MassKey, Verdict)])
+    -> anyhow::Result<()>;
     /// Makes routing rules, settings and the fallback as `desired` wants them. Returns what could not be done.
     fn apply(
         &mut self,
@@ -415,7 +418,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.tell_routing(&wanted)?;
         self.tell_links(&wanted)?;
         self.end_lingering(&wanted);
-        self.tell_routes(wanted.routes);
+        self.tell_routes(wanted.routes, wanted.masses);
         for name in &wanted.absent_lan {
             if !self.told.absent_lan.contains(name) {
                 tracing::warn!("{}", absent(name));
@@ -423,6 +426,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
         self.told.absent_lan = wanted.absent_lan;
         self.told.ask_kernel = wanted.ask_kernel;
+        self.told.beyond_room = wanted.beyond_room;
         self.gain_links(&wanted.links);
         let before = std::mem::replace(&mut self.told.links, wanted.links);
         self.turn_balancer()?;
@@ -594,12 +598,11 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.routed & (1 << link_place(id.0, family)) != 0
     }
 
-    fn tell_routes(&mut self, routes: Vec<Route>) {
-        match self.plane.set_routes(&routes) {
-            Ok(()) => self.told.routes = routes,
+    fn tell_routes(&mut self, routes: Vec<Route>, masses: Vec<(MassKey, Verdict)>) {
+        match self.surroundings.set_routes(&routes, &masses) {
+            Ok(()) => (self.told.routes, self.told.masses) = (routes, masses),
             Err(error) => self.shell.put_off(&format!(
-                "routes: the programs know those of before: {}; tried again every second",
-                with_causes(&error)
+                "routes: the programs know those of before: {error:#}; tried again every second"
             )),
         }
     }

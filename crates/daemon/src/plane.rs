@@ -13,10 +13,12 @@ use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane, Family};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
-    EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
-    beyond,
+    EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, RouteTable, Settings, Sizes, Swept, Verdict,
+    Walker, Which, beyond,
 };
-use anabranch_policy::abi::{MAX_CLASSES, ROUTES_FOREIGN, ROUTES_HIDDEN, Rules, Traffic};
+use anabranch_policy::abi::{
+    MAX_CLASSES, ROUTES_BEYOND, ROUTES_FOREIGN, ROUTES_HIDDEN, Rules, Traffic,
+};
 
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
 use crate::observe::Desired;
@@ -32,7 +34,6 @@ pub trait Plane: DataPlane<Error = Error> {
         family: Family,
         path: Option<&LinkPath>,
     ) -> Result<(), Error>;
-    fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error>;
     fn set_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) -> Result<(), Error>;
     fn attach(&mut self, ifindex: u32, role: Role, layer3: bool, mtu: u32) -> Result<(), Error>;
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
@@ -127,10 +128,6 @@ impl Plane for Gateway {
         path: Option<&LinkPath>,
     ) -> Result<(), Error> {
         self.set_link(link, family, path)
-    }
-
-    fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
-        self.set_routes(routes)
     }
 
     fn set_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) -> Result<(), Error> {
@@ -251,11 +248,13 @@ pub fn settings(
 
 /// How far the programs ask the kernel's routing about new flows, as bits.
 pub fn routes_kernel(wanted: &Desired) -> u32 {
-    match (wanted.ask_kernel, wanted.hides_rule) {
-        (false, _) => 0,
-        (true, false) => ROUTES_FOREIGN,
-        (true, true) => ROUTES_FOREIGN | ROUTES_HIDDEN,
-    }
+    let bits = [
+        (wanted.ask_kernel, ROUTES_FOREIGN),
+        (wanted.ask_kernel && wanted.hides_rule, ROUTES_HIDDEN),
+        (wanted.beyond_room, ROUTES_BEYOND),
+    ];
+    let set = bits.into_iter().filter(|(is_set, _)| *is_set);
+    set.fold(0, |all, (_, bit)| all | bit)
 }
 
 /// What one LAN device may take of `all`; 0 where it is the only one.

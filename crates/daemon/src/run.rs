@@ -20,8 +20,8 @@ use crate::host::ids::Ids;
 use crate::host::{self, Host, Ways};
 use crate::lock::{Claims, Lock, Numbers};
 use crate::neighbours;
-use crate::observe::{Desired, Monitor, Netlink, Snapshot};
-use crate::plane;
+use crate::observe::{Desired, MassKey, Monitor, Netlink, Snapshot};
+use crate::plane::{self, Route, Verdict};
 use crate::preflight::{check_devices, check_host};
 use crate::privileges;
 use crate::probe::{self, Answer, Target, Via};
@@ -90,6 +90,7 @@ async fn open<'a>(
     if plane.1 {
         tracing::info!("took over the flows of an earlier run");
     }
+    netlink.write_routes(plane.0.route_table().context("routes")?)?;
     let former = (host.slots().clone(), host.orders().clone());
     let host = RealHost {
         netlink,
@@ -116,7 +117,9 @@ pub(crate) async fn adopt_host<P>(
     let adopt = async {
         privileges::drop_loading()?;
         let host = Host::adopt(paths, ids).await?;
-        Ok((Netlink::connect()?, Monitor::connect()?, host))
+        let netlink = Netlink::connect()?;
+        let monitor = Monitor::connect(&netlink)?;
+        Ok((netlink, monitor, host))
     };
     match adopt.await {
         Ok(parts) => Ok(((plane, adopted), parts)),
@@ -146,6 +149,14 @@ impl Surroundings for RealHost<'_> {
 
     async fn changed(&mut self) -> anyhow::Result<()> {
         self.monitor.changed().await
+    }
+
+    fn set_routes(
+        &mut self,
+        routes: &[Route],
+        masses: &[(MassKey, Verdict)],
+    ) -> anyhow::Result<()> {
+        self.netlink.tell_routes(routes, masses)
     }
 
     async fn apply(

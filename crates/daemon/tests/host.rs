@@ -156,7 +156,7 @@ fn the_host_is_seen_as_it_is_and_followed_as_it_changes() {
     };
     rig.run(async || {
         let netlink = Netlink::connect().unwrap();
-        let mut monitor = Monitor::connect().unwrap();
+        let mut monitor = Monitor::connect(&netlink).unwrap();
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let first = until(&netlink, &mut monitor, running).await;
         observe::check(&config(), &first).unwrap();
@@ -214,7 +214,7 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
             .await
             .unwrap();
         host.set_slots(slots(&config())).unwrap();
-        let mut monitor = Monitor::connect().unwrap();
+        let mut monitor = Monitor::connect(netlink).unwrap();
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let snapshot = until(netlink, &mut monitor, running).await;
         let failed = host
@@ -333,7 +333,7 @@ fn what_the_kernel_refuses_of_one_link_keeps_nothing_from_the_other() {
     let paths = Paths::under(rig.dir.path(), rig.dir.path(), "refused-test").unwrap();
     rig.run(async || {
         let netlink = Netlink::connect().unwrap();
-        let mut monitor = Monitor::connect().unwrap();
+        let mut monitor = Monitor::connect(&netlink).unwrap();
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let mut seen = desired(&until(&netlink, &mut monitor, running).await);
         let fiber = seen.links.get_mut(&LinkId(0)).unwrap();
@@ -412,7 +412,7 @@ fn two_links_may_have_gateways_of_the_same_address() {
     let paths = Paths::under(dir.path(), dir.path(), "twins-test").unwrap();
     rig.run(async || {
         let netlink = Netlink::connect().unwrap();
-        let mut monitor = Monitor::connect().unwrap();
+        let mut monitor = Monitor::connect(&netlink).unwrap();
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let snapshot = until(&netlink, &mut monitor, running).await;
         let mut host = Host::adopt(&paths, Ids::of(paths.instance()))

@@ -259,10 +259,6 @@ impl Plane for FakePlane {
         ))
     }
 
-    fn set_routes(&mut self, _: &[Route]) -> Result<(), PlaneError> {
-        Ok(())
-    }
-
     fn set_own_macs(&mut self, _: &BTreeSet<(u32, [u8; 6])>) -> Result<(), PlaneError> {
         Ok(())
     }
@@ -366,6 +362,10 @@ impl Surroundings for FakeHost {
 
     async fn changed(&mut self) -> anyhow::Result<()> {
         self.changed.notified().await;
+        Ok(())
+    }
+
+    fn set_routes(&mut self, _: &[Route], _: &[(MassKey, Verdict)]) -> anyhow::Result<()> {
         Ok(())
     }
 

@@ -32,7 +32,7 @@ use crate::host::Undone;
 use crate::observe::{Hop, Snapshot};
 
 /// Every kind of finding, as `survey.ignore` and the status name it.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 21] = [
     BRIDGE_PORT,
     OUR_MARKS,
     INGRESS_QDISC,
@@ -46,6 +46,7 @@ pub const NAMES: [&str; 20] = [
     ROUTING_RULE,
     GOTO_RULE,
     MULTIPATH_DEFAULT,
+    MANY_ROUTES,
     SETTING_UNDONE,
     UNLISTED_NETWORK,
     DUPLICATE_ADDRESS,
@@ -66,6 +67,7 @@ const LAN_REDIRECT: &str = "lan-redirect";
 const MARK_RULE: &str = "mark-rule";
 const ROUTING_RULE: &str = "routing-rule";
 const MULTIPATH_DEFAULT: &str = "multipath-default";
+const MANY_ROUTES: &str = "many-routes";
 const UNLISTED_NETWORK: &str = "unlisted-network";
 const DUPLICATE_ADDRESS: &str = "duplicate-address";
 const SETTING_UNDONE: &str = "setting-undone";

@@ -3,13 +3,13 @@
 use anabranch_api::{Finding, Severity};
 
 use super::{
-    GOTO_RULE, MARK_RULE, MULTIPATH_DEFAULT, OUR_MARKS, ROUTING_RULE, Ruleset, finding,
-    is_handed_over, is_ours,
+    GOTO_RULE, MANY_ROUTES, MARK_RULE, MULTIPATH_DEFAULT, OUR_MARKS, ROUTING_RULE, Ruleset,
+    finding, is_handed_over, is_ours,
 };
 use crate::config::Config;
 use crate::host::ids::COPY_BASE;
 use crate::observe::rules::{ForeignRule, OfLan};
-use crate::observe::{Prefix, Snapshot, TABLE_MAIN, lan_routes, rules_of_lan};
+use crate::observe::{Prefix, ROUTES_MAX, Snapshot, TABLE_MAIN, lan_routes, rules_of_lan};
 
 pub fn findings(config: &Config, host: &Snapshot, netfilter: &Ruleset) -> Vec<Finding> {
     let marks = netfilter.marks_before_routing();
@@ -18,7 +18,11 @@ pub fn findings(config: &Config, host: &Snapshot, netfilter: &Ruleset) -> Vec<Fi
     let of_rules =
         rules.filter_map(|(rule, of_lan)| of_rule(config, rule, of_lan, marks.as_deref()));
     let jumps = host.rules.iter().filter_map(jump);
-    of_rules.chain(jumps).chain(multipath(host)).collect()
+    of_rules
+        .chain(jumps)
+        .chain(multipath(host))
+        .chain(many_routes(host))
+        .collect()
 }
 
 /// Rules of others behind ours win by copies before ours, and a copy of one that leads to another rule would lead past ours.
@@ -72,6 +76,22 @@ fn of_rule(
         )),
         _ => None,
     }
+}
+
+fn many_routes(host: &Snapshot) -> Option<Finding> {
+    host.beyond_room.then(|| {
+        finding(
+            Severity::Trouble,
+            MANY_ROUTES,
+            "main table",
+            format!(
+                "it leads to {} prefixes, and the data path has room for {ROUTES_MAX}: the kernel carries what is for none of the host's \
+                 own networks, by its routes and its NAT, and nothing is balanced",
+                host.prefixes
+            ),
+            "have the routing daemon export fewer routes to the kernel, or default routes alone".to_owned(),
+        )
+    })
 }
 
 fn multipath(host: &Snapshot) -> Option<Finding> {

@@ -11,6 +11,7 @@
 
 mod carrier;
 mod delegated;
+mod fib;
 mod grace;
 mod lease;
 mod near;
@@ -26,6 +27,7 @@ use anabranch_core::{self as core, Family, LinkState, Reach};
 use anabranch_policy::PerFamily;
 
 pub use carrier::Running;
+pub use fib::ROUTES_MAX;
 pub use grace::{Grace, Lack};
 pub use lease::managers as lease_managers;
 pub use near::{Beside, Near, NearRoute, Own};
@@ -52,8 +54,14 @@ pub const TABLE_LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;
 pub struct Snapshot {
     /// By name.
     pub devices: BTreeMap<String, Device>,
-    /// Of all tables.
+    /// Of the main and local tables, and default routes of others; but for those of masses.
     pub routes: Vec<HostRoute>,
+    /// Of the main table: what many prefixes have in common.
+    pub masses: Vec<Mass>,
+    /// Prefixes that the main table leads to.
+    pub prefixes: usize,
+    /// The data path's table has no room for masses: [`ROUTES_MAX`].
+    pub beyond_room: bool,
     /// Of others, in the order in which the kernel looks at them.
     pub rules: Vec<ForeignRule>,
     /// Devices that share another's wire under a hardware address of their own.
@@ -129,8 +137,21 @@ pub struct HostRoute {
     pub of_lease: bool,
 }
 
-/// What becomes of the packets of a route.
+/// The best route of many prefixes that all have the same routes, as a full table of the internet has. Nobody lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mass {
+    /// Which one it is.
+    pub key: MassKey,
+    /// But for its destination.
+    pub route: HostRoute,
+}
+
+/// The place of a mass among all, and which of those that had the place it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MassKey(pub u32, pub u32);
+
+/// What becomes of the packets of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RouteKind {
     /// They are forwarded by its hops.
     Unicast,
@@ -141,7 +162,7 @@ pub enum RouteKind {
 }
 
 /// One next hop of a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hop {
     /// Of the device.
     pub ifindex: u32,
@@ -317,6 +338,10 @@ pub struct Desired {
     pub attachments: BTreeMap<u32, Attachment>,
     /// Sorted by prefix, each prefix once.
     pub routes: Vec<Route>,
+    /// What becomes of the prefixes of masses.
+    pub masses: Vec<(MassKey, Verdict)>,
+    /// There is no room for masses: what has no entry is the kernel's.
+    pub beyond_room: bool,
     /// LAN devices that the host does not have.
     pub absent_lan: Vec<String>,
     /// Routing rules of others.
@@ -355,6 +380,8 @@ impl Desired {
             ask_kernel: !speaking.is_empty(),
             hides_rule: rules::hide_one(speaking.into_iter()),
             beside: Beside::derive(config, slots, host),
+            masses: masses(&roles, host),
+            beyond_room: host.beyond_room,
             routes,
             attachments: attachments(&roles, host),
             own_macs: own_macs(&roles, host),
@@ -595,11 +622,23 @@ pub fn rules_of_lan<'a>(
     routes: &[Route],
 ) -> impl Iterator<Item = (&'a ForeignRule, OfLan)> {
     let devices: BTreeSet<String> = config.lan.iter().cloned().collect();
-    let networks: Vec<Prefix> = routes
+    let mut networks: Vec<Prefix> = routes
         .iter()
         .filter(|route| matches!(route.verdict, Verdict::Lan { .. }))
         .map(|route| Prefix::new(route.prefix.0, route.prefix.1))
         .collect();
+    let by_lan = |hop: &Hop| {
+        let mut devices = config.lan.iter().filter_map(|name| host.devices.get(name));
+        devices.any(|device| device.ifindex == hop.ifindex)
+    };
+    // Any source may be one of those.
+    if host
+        .masses
+        .iter()
+        .any(|mass| mass.route.hops.iter().any(by_lan))
+    {
+        networks.extend(Family::ALL.map(Prefix::everything));
+    }
     host.rules.iter().map(move |rule| {
         let lan = LanSide {
             devices: &devices,
@@ -681,6 +720,11 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
             verdict,
         })
         .collect()
+}
+
+fn masses(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<(MassKey, Verdict)> {
+    let verdict = |mass: &Mass| (mass.key, verdict(roles, host, &mass.route));
+    host.masses.iter().map(verdict).collect()
 }
 
 /// What no router forwards: multicast, broadcast, and the addresses of one line alone, which every device of IPv6 has.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_core::Family;
@@ -16,17 +17,18 @@ use netlink_packet_route::address::{
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkLayerType, LinkMessage,
 };
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType,
-};
+use netlink_packet_route::route::RouteMessage;
 use rtnetlink::MulticastGroup;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::carrier::{Carriers, Running};
+use super::fib::{self, Fib};
 use super::lease;
 use super::prefix::Prefix;
-use super::{Above, Device, Hop, HostRoute, Master, RouteKind, Snapshot};
+use super::{Above, Device, MassKey, Master, Snapshot};
+use crate::plane::{Route, RouteTable, Verdict};
 
 /// Changes come in bursts (a device that appears brings its addresses, then its routes): wait until one is over.
 const QUIET: Duration = Duration::from_millis(20);
@@ -34,13 +36,12 @@ const QUIET: Duration = Duration::from_millis(20);
 const BURST_MAX: Duration = Duration::from_millis(200);
 /// Not there on a kernel without IPv6, which would tell of other families instead.
 pub(super) const IPV6: &str = "/proc/sys/net/ipv6";
-const GROUPS: [MulticastGroup; 8] = [
+/// Routes are followed by a thread of their own.
+const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
-    MulticastGroup::Ipv4Route,
     MulticastGroup::Ipv4Rule,
     MulticastGroup::Ipv6Ifaddr,
-    MulticastGroup::Ipv6Route,
     MulticastGroup::Ipv6Rule,
     MulticastGroup::Tc,
 ];
@@ -49,6 +50,8 @@ const GROUPS: [MulticastGroup; 8] = [
 pub struct Netlink {
     pub(crate) handle: rtnetlink::Handle,
     task: AbortHandle,
+    /// Of routes; none: they are read anew each time.
+    fib: OnceLock<Fib>,
 }
 
 impl Netlink {
@@ -58,6 +61,7 @@ impl Netlink {
             rtnetlink::new_connection().context("open a netlink socket")?;
         Ok(Self {
             handle,
+            fib: OnceLock::new(),
             task: tokio::spawn(connection).abort_handle(),
         })
     }
@@ -80,11 +84,10 @@ impl Netlink {
             .try_collect()
             .await
             .context("list addresses")?;
-        let mut routes = Vec::new();
-        for family in Family::ALL {
-            let all = self.routes(family).await?;
-            routes.extend(all.iter().filter_map(|route| host_route(family, route)));
-        }
+        let known = match self.fib.get() {
+            Some(fib) => fib.view().await?,
+            None => fib::read()?,
+        };
         let mut devices: BTreeMap<String, Device> = links.iter().filter_map(device).collect();
         tell_masters(&mut devices, &links);
         for message in &addresses {
@@ -128,29 +131,50 @@ impl Netlink {
         let rules = self.foreign_rules().await?;
         Ok(Snapshot {
             devices,
-            routes,
+            routes: known.routes,
+            masses: known.masses,
+            prefixes: known.count,
+            beyond_room: known.beyond,
             rules,
             above,
         })
     }
 
-    /// Routes of all tables; none of a family that the kernel does not have.
-    pub(crate) async fn routes(&self, family: Family) -> anyhow::Result<Vec<RouteMessage>> {
-        if family == Family::V6 && !Path::new(IPV6).exists() {
-            return Ok(Vec::new());
-        }
-        let mut all = RouteMessage::default();
-        all.header.address_family = match family {
+    /// Our own routes of a family, in tables of our own, of all instances.
+    pub(crate) async fn own_routes(&self, family: Family) -> anyhow::Result<Vec<RouteMessage>> {
+        let mut own = match self.fib.get() {
+            Some(fib) => fib.own().await?,
+            None => fib::read_own()?,
+        };
+        let family = match family {
             Family::V4 => AddressFamily::Inet,
             Family::V6 => AddressFamily::Inet6,
         };
-        self.handle
-            .route()
-            .get(all)
-            .execute()
-            .try_collect()
-            .await
-            .context("list routes")
+        own.retain(|route| route.header.address_family == family);
+        Ok(own)
+    }
+
+    /// Begins to follow routes, if that has not begun.
+    fn fib(&self) -> anyhow::Result<&Fib> {
+        if let Some(fib) = self.fib.get() {
+            return Ok(fib);
+        }
+        let fib = Fib::follow()?;
+        Ok(self.fib.get_or_init(|| fib))
+    }
+
+    /// Has the data path's table of destinations written beside this.
+    pub(crate) fn write_routes(&self, table: RouteTable) -> anyhow::Result<()> {
+        self.fib()?.write(table)
+    }
+
+    /// What the table is to hold.
+    pub(crate) fn tell_routes(
+        &self,
+        few: &[Route],
+        masses: &[(MassKey, Verdict)],
+    ) -> anyhow::Result<()> {
+        self.fib()?.tell(few, masses)
     }
 }
 
@@ -163,19 +187,21 @@ impl Drop for Netlink {
 /// Tells when devices, addresses, routes or rules have changed.
 pub struct Monitor {
     messages: BoxStream<'static, ()>,
+    routes: Arc<Notify>,
     carriers: Carriers,
     burst: Option<Burst>,
     task: AbortHandle,
 }
 
 impl Monitor {
-    /// For changes of the thread's namespace.
-    pub fn connect() -> anyhow::Result<Self> {
+    /// For changes of the thread's namespace, of whose routes `netlink` follows.
+    pub fn connect(netlink: &Netlink) -> anyhow::Result<Self> {
         let (connection, _, messages) =
             rtnetlink::new_multicast_connection(&GROUPS).context("listen to netlink")?;
         let task = tokio::spawn(connection).abort_handle();
         Ok(Self {
             messages: messages.map(|_| ()).boxed(),
+            routes: netlink.fib()?.changes(),
             carriers: Carriers::connect()?,
             burst: None,
             task,
@@ -196,6 +222,7 @@ impl Monitor {
                     message.context("the netlink monitor ended")?;
                     self.burst = Some(Burst::goes_on(self.burst));
                 }
+                () = self.routes.notified() => self.burst = Some(Burst::goes_on(self.burst)),
                 () = self.carriers.differ() => return Ok(()),
                 () = tokio::time::sleep_until(over.unwrap_or_else(Instant::now)), if over.is_some() => {
                     self.burst = None;
@@ -403,74 +430,4 @@ fn local(message: &AddressMessage) -> Option<IpAddr> {
         }
     }
     local.or(peer)
-}
-
-fn host_route(family: Family, message: &RouteMessage) -> Option<HostRoute> {
-    let kind = match message.header.kind {
-        RouteType::Unicast => RouteKind::Unicast,
-        RouteType::Throw => return None,
-        RouteType::Unreachable | RouteType::BlackHole => RouteKind::Nowhere,
-        _ => RouteKind::Kernel,
-    };
-    let mut route = HostRoute {
-        table: message.header.table.into(),
-        prefix: Prefix::everything(family),
-        kind,
-        metric: 0,
-        source: None,
-        hops: Vec::new(),
-        of_lease: false,
-    };
-    let mut single = Hop {
-        ifindex: 0,
-        via: None,
-    };
-    for attribute in &message.attributes {
-        match attribute {
-            RouteAttribute::Destination(address) => route.prefix.address = ip(address)?,
-            RouteAttribute::Table(table) => route.table = *table,
-            RouteAttribute::Priority(metric) => route.metric = *metric,
-            RouteAttribute::PrefSource(address) => route.source = ip(address),
-            RouteAttribute::MultiPath(hops) => {
-                route.hops = hops
-                    .iter()
-                    .map(|h| hop(h.interface_index, &h.attributes))
-                    .collect()
-            }
-            RouteAttribute::Oif(ifindex) => single = hop(*ifindex, &message.attributes),
-            _ => {}
-        }
-    }
-    route.prefix.length = message.header.destination_prefix_length;
-    route.of_lease = is_of_lease(message.header.protocol, route.metric);
-    if route.hops.is_empty() {
-        route.hops.push(single);
-    }
-    Some(route)
-}
-
-/// systemd-networkd and dhcpcd mark what they make of a lease as DHCP's, or as a router's advertisement's. OpenWrt's netifd marks
-/// nothing, but keeps delegated prefixes unreachable by the largest metric, which nobody chooses by hand.
-fn is_of_lease(protocol: RouteProtocol, metric: u32) -> bool {
-    match protocol {
-        RouteProtocol::Dhcp | RouteProtocol::Ra => true,
-        RouteProtocol::Static => metric == i32::MAX as u32,
-        _ => false,
-    }
-}
-
-fn hop(ifindex: u32, attributes: &[RouteAttribute]) -> Hop {
-    let via = attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Gateway(address) => ip(address),
-        _ => None,
-    });
-    Hop { ifindex, via }
-}
-
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(v4) => Some((*v4).into()),
-        RouteAddress::Inet6(v6) => Some((*v6).into()),
-        _ => None,
-    }
 }

@@ -117,8 +117,7 @@ pub(crate) fn host() -> Snapshot {
             .map(|(name, device)| (name.to_owned(), device))
             .collect(),
         routes,
-        rules: Vec::new(),
-        above: Vec::new(),
+        ..Snapshot::default()
     }
 }
 

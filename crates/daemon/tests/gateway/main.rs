@@ -16,6 +16,7 @@ mod probing;
 mod race;
 mod rig;
 mod routed;
+mod scale;
 mod troubles;
 
 use std::collections::BTreeSet;

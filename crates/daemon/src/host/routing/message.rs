@@ -29,10 +29,8 @@ pub async fn present_routes(
     netlink: &Netlink,
     family: Family,
 ) -> anyhow::Result<Vec<RouteMessage>> {
-    let mut routes = netlink.routes(family).await?;
-    routes.retain(|message| {
-        ids.owns_table(table_of(message)) && u8::from(message.header.protocol) == PROTOCOL
-    });
+    let mut routes = netlink.own_routes(family).await?;
+    routes.retain(|message| ids.owns_table(table_of(message)));
     Ok(routes)
 }
 
