@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The gateway: `lan` stands at the ingress of the LAN devices, `lan_layer3` at that of those without Ethernet, `wan` at the ingress of the links. Each parses, lets
- * outbound.h or inbound.h decide, and leaves with one counted reason. The rest is attached nowhere and run by user space: `explain`
+ * outbound.h or inbound.h decide, and leaves with one counted reason. `forwarded` hears, at the egress of the LAN devices, what the
+ * kernel forwards there by itself, if it does (stray.h). The rest is attached nowhere and run by user space: `explain`
  * answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
  */
 #include "lib/addressee.h"
@@ -148,6 +149,22 @@ int wan(struct __sk_buff *skb)
 	__u32 reason = (device->layer3 ? take_packet(skb, p, 0) : is_for_others(skb) ?: take_packet(skb, p, ETH_HLEN))
 			       ?: inbound(skb, p, &room->key, device->link & (AB_MAX_LINKS - 1));
 	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_IN);
+}
+
+/* At the egress of a LAN device, where the kernel may have forwards of its own. Alters nothing. */
+SEC("classifier")
+int forwarded(struct __sk_buff *skb)
+{
+	if (skb->tc_index != FORWARD_TAG || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	const struct ab_device *device = device_of(skb->ifindex);
+	struct packet_room *room = fresh_room();
+	if (!room || !device || device->role != AB_ROLE_LAN)
+		return TC_ACT_UNSPEC;
+	struct packet *p = &room->packet;
+	if (!(device->layer3 ? parse_packet(skb, p, 0) : parse_packet(skb, p, ETH_HLEN)))
+		remember_forward(p);
+	return TC_ACT_UNSPEC;
 }
 
 /* The answer is written over the packet, behind the headers it was asked about. */

@@ -23,8 +23,7 @@
 	X(early_sources, 5)                                                                                            \
 	X(fullness, 5)                                                                                                 \
 	X(asked, 9)                                                                                                    \
-	X(forwards, 5)                                                                                                 \
-	X(asked_first, 12)                                                                                             \
+	X(forwards, 12)                                                                                                \
 	X(fallbacks, 5)                                                                                                \
 	X(budgets, 5)                                                                                                  \
 	X(budget_sums, 5)                                                                                              \

@@ -12,39 +12,47 @@
 #include "recent.h"
 #include "socket.h"
 
-/* A remote end the kernel may have forwarded to a LAN host: that host's answers are the kernel's. Fragments after the
- * first have port 0. */
-struct ab_forward_key {
-	union ab_addr remote;
-	__be16 remote_port;
-	__u8 proto;
-	__u8 zero;
-};
-AB_MAP(forwards, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
-/* UDP remote ends that a LAN host was the first to speak to: a late answer, or what somebody sends in their name, makes no forward. */
-AB_MAP(asked_first, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
+/*
+ * What the kernel has forwarded from a link to a LAN host, by both ends as that host sees them, and when a packet of either direction
+ * passed. Its answers are the kernel's. What leaves for the LAN says so itself: `wan` tags what it leaves to the kernel, and
+ * `forwarded`, at the egress of the LAN devices, finds the tag, where the kernel's own NAT has done its work. skb->tc_index is nobody's
+ * on that way, and costs packets of flows a comparison.
+ */
+AB_MAP(forwards, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_asked_key, __u64, 0);
+#define FORWARD_TAG 0xabf0
 
-static __always_inline __u64 hash_of_forward(__u8 proto, const union ab_addr *remote, __be16 port)
+static __always_inline void enter_forward(const struct ab_asked_key *key)
 {
-	struct ab_forward_key key = { .remote = *remote, .proto = proto, .remote_port = is_icmp(proto) ? 0 : port };
-	return hash_recent((const __u32 *)&key, sizeof(key) / 4);
+	__u64 now = tick_ns(), *seen_ns = bpf_map_lookup_elem(&forwards, key);
+	if (seen_ns)
+		*seen_ns = now;
+	else
+		bpf_map_update_elem(&forwards, key, &now, BPF_ANY);
 }
 
-static __always_inline void enter_forward(const struct packet *p, __be16 port)
+/* Whether the kernel's own NAT carries it for a LAN host, which called: no forward of anybody's. */
+static __always_inline int is_fallback(const struct packet *p)
 {
-	__u64 hash = hash_of_forward(p->proto, &p->src, port);
-	enter_recent(row_in(&forwards, hash), hash);
+	struct ab_flow_key key;
+	make_key(&key, p->proto, AB_SIDE_LAN, &p->dst, p->dport, &p->src, p->sport);
+	__u64 hash = hash_recent((const __u32 *)&key, sizeof(key) / 4);
+	return is_recent(row_in(&fallbacks, hash), hash);
 }
 
+/* `p` leaves for the LAN. Its answers may come in fragments, of which the first alone has ports. */
 __noinline int remember_forward(struct packet *p)
 {
-	if (!p)
+	if (!p || is_fallback(p))
 		return 0;
-	__u64 hash = hash_of_forward(p->proto, &p->src, p->sport);
-	if (p->proto == IPPROTO_UDP && is_recent(row_in(&asked_first, hash), hash))
-		return 0;
-	enter_forward(p, p->sport);
-	enter_forward(p, 0);
+	struct ab_asked_key key = { .local = p->dst, .remote = p->src, .proto = p->proto };
+	if (p->proto == IPPROTO_UDP || p->proto == IPPROTO_TCP) {
+		key.local_port = p->dport;
+		key.remote_port = p->sport;
+		enter_forward(&key);
+		key.local_port = key.remote_port = 0;
+	}
+	if (p->proto != IPPROTO_TCP)
+		enter_forward(&key);
 	return 0;
 }
 
@@ -55,16 +63,23 @@ static __always_inline int is_forwarding(void)
 	return set && set->forwards_kernel;
 }
 
-/* Whether a LAN packet of no flow may answer a forward of the kernel's; otherwise it asks. */
+/* Whether a LAN packet of no flow answers a forward of the kernel's, which no packet for so long makes nobody's. */
 __noinline int answers_forward(struct packet *p)
 {
-	if (!p || !is_forwarding())
+	const struct ab_settings *set = current_settings();
+	if (!p || !set || !set->forwards_kernel)
 		return 0;
-	__u64 hash = hash_of_forward(p->proto, &p->dst, p->dport);
-	int answers = is_recent(row_in(&forwards, hash), hash);
-	if (!answers && p->proto == IPPROTO_UDP)
-		enter_recent(row_in(&asked_first, hash), hash);
-	return answers;
+	struct ab_asked_key key = { .local = p->src, .remote = p->dst, .proto = p->proto };
+	if (!is_icmp(p->proto)) {
+		key.local_port = p->sport;
+		key.remote_port = p->dport;
+	}
+	__u64 limit = p->proto == IPPROTO_TCP ? set->tcp_established_ns : set->udp_ns;
+	__u64 now = tick_ns(), *seen_ns = bpf_map_lookup_elem(&forwards, &key);
+	if (!seen_ns || (__s64)(now - *seen_ns) > (__s64)limit)
+		return 0;
+	*seen_ns = now;
+	return 1;
 }
 
 static __always_inline int has_socket(struct __sk_buff *skb, const struct packet *p)
@@ -151,10 +166,10 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 		return let;
 	const struct ab_route *to = find_route(&p->dst);
 	int reason = is_local_to_links(to) ? stray_to_host(skb, p) : stray_to_others(to);
-	if (!set->forwards_kernel || !may_be_forwarded(reason))
+	if (!set->forwards_kernel)
 		return reason;
-	remember_forward(p);
-	return AB_REASON_FORWARD_IN;
+	skb->tc_index = FORWARD_TAG;
+	return may_be_forwarded(reason) ? AB_REASON_FORWARD_IN : reason;
 }
 
 #endif

@@ -25,6 +25,9 @@ use crate::{
     walk::{Clock, Occupancy, monotonic_now},
 };
 
+/// The program that hears what the kernel itself forwards to the LAN.
+const FORWARDED: &str = "forwarded";
+
 /// How many flows and hosts the tables hold. Fixed while pinned maps live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -128,6 +131,8 @@ pub struct Gateway {
     walker: Arc<Walker>,
     /// One more than the greatest number of a class that ever had a choice: what the counters are read of.
     classes: u8,
+    /// [`abi::Settings::forwards_kernel`], as the programs were told.
+    forwards: bool,
 }
 
 /// What a class's flows came to.
@@ -178,7 +183,9 @@ impl Gateway {
             instance: instance.to_owned(),
             walker,
             classes: 1,
+            forwards: false,
         };
+        gateway.forwards = gateway.told_settings()?.forwards_kernel != 0;
         let names = gateway.class_names()?;
         let named = names.iter().rposition(Option::is_some);
         gateway.classes += named.map_or(0, |last| last as u8);
@@ -188,7 +195,12 @@ impl Gateway {
         Ok((gateway, adopted))
     }
 
-    /// Gives the pinned attachments the programs of this process.
+    fn told_settings(&self) -> Result<abi::Settings, Error> {
+        let told = self.object.maps.settings.get(&0, 0);
+        told.map_err(Error::map("settings"))
+    }
+
+    /// Gives the attachments the programs of this process, and those that the settings want.
     fn refresh_attachments(&mut self) -> Result<(), Error> {
         for ifindex in attach::attached(&self.pins)? {
             match self.object.maps.devices.get(ifindex)? {
@@ -209,18 +221,20 @@ impl Gateway {
     /// Limits beyond the tables' sizes are lowered to what those hold; a host's share of the embryos, to half of them.
     ///
     /// # Errors
-    /// The kernel refuses the map update.
+    /// The kernel refuses the map update, or, where it is from now on to forward by itself or no more, an attachment.
     pub fn set_settings(&mut self, settings: &abi::Settings) -> Result<(), Error> {
         let settings = abi::Settings {
             flows_max: settings.flows_max.min(self.flows_max() as u32),
             embryos_per_host: settings.embryos_per_host.min(self.embryos_max / 2),
             ..*settings
         };
-        self.object
-            .maps
-            .settings
-            .set(0, settings, 0)
-            .map_err(Error::map("settings"))
+        let told = self.object.maps.settings.set(0, settings, 0);
+        told.map_err(Error::map("settings"))?;
+        let forwards = settings.forwards_kernel != 0;
+        if std::mem::replace(&mut self.forwards, forwards) != forwards {
+            self.refresh_attachments()?;
+        }
+        Ok(())
     }
 
     /// Tells the path of a link for a family, or that it has none.
@@ -346,7 +360,8 @@ impl Gateway {
         Carried::read(&self.object.maps.traffic, self.classes)
     }
 
-    /// Puts the right program at a device's ingress; a device that has it keeps it.
+    /// Puts the right program at a device's ingress, and at the egress of a LAN device another, where the kernel has forwards of its
+    /// own; a device that has them keeps them.
     ///
     /// # Errors
     /// No such device, or the kernel refuses. Nothing is left of a device that had no program.
@@ -369,15 +384,17 @@ impl Gateway {
     }
 
     fn attach_program(&mut self, device: &abi::Device) -> Result<(), Error> {
-        attach::attach(
-            self.object.classifier(program_for(device))?,
-            &self.pins,
-            device.ifindex,
-            TcAttachType::Ingress,
-        )
+        let (pins, ifindex) = (&self.pins, device.ifindex);
+        let program = self.object.classifier(program_for(device))?;
+        attach::attach(program, pins, ifindex, TcAttachType::Ingress)?;
+        if self.forwards && device.role == abi::Role::Lan.into() {
+            attach::attach_beside(self.object.classifier(FORWARDED)?, pins, ifindex)
+        } else {
+            attach::detach_beside(pins, ifindex)
+        }
     }
 
-    /// Takes the program from a device's ingress. Nothing to do is no error.
+    /// Takes the programs from a device. Nothing to do is no error.
     ///
     /// # Errors
     /// The kernel refuses.

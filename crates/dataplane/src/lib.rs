@@ -1,7 +1,8 @@
 //! The programs in the kernel, and everything user space says to them.
 //!
 //! For the gateway, one BPF object (`bpf/gateway.bpf.c`) holds two forwarding programs, `lan` and `wan`, attached at the ingress of
-//! the LAN devices and the links, and three that are attached nowhere: `explain`, `sweep_flows` and `end_link`. Maps
+//! the LAN devices and the links; where the kernel has forwards of its own, `forwarded`, at the egress of the LAN devices, which
+//! hears them; and three that are attached nowhere: `explain`, `sweep_flows` and `end_link`. Maps
 //! and attachments are pinned in a BPF file system, so that forwarding outlives this process: [`Gateway::open`] either
 //! loads afresh or adopts what it finds, replacing the programs in place while the flows stay.
 //!

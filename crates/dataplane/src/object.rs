@@ -71,7 +71,7 @@ const PERMISSIONS_MAX: u32 = 1 << 18;
 
 /// The programs of packets.
 const FORWARDERS: [&str; 3] = ["lan", "lan_layer3", "wan"];
-const CLASSIFIERS: [&str; 4] = ["lan", "lan_layer3", "wan", "explain"];
+const CLASSIFIERS: [&str; 5] = ["lan", "lan_layer3", "wan", "forwarded", "explain"];
 const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 
 /// The maps, typed. Names and types as in `bpf/lib/maps.h`.

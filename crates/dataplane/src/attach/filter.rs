@@ -100,6 +100,16 @@ pub fn detach(pins: &Path, ifindex: u32) -> Result<(), Error> {
     hook.clear_qdisc()
 }
 
+/// Removes our filter from the egress of a device that keeps the one at its ingress.
+pub fn clear_egress(pins: &Path, ifindex: u32) -> Result<(), Error> {
+    if !stands(pins, ifindex) || device_name(ifindex).is_err() {
+        return Ok(());
+    }
+    let hook = Hook::of(pins, ifindex)?;
+    hook.delete_at(End::Egress, Place::Own)
+        .map_err(hook.failed())
+}
+
 /// Those of a device that is gone.
 fn remove_marks(pins: &Path, ifindex: u32) -> Result<(), Error> {
     let marks = [
@@ -179,11 +189,14 @@ impl<'a> Hook<'a> {
     }
 
     fn delete(&self, place: Place) -> io::Result<()> {
-        for end in [End::Ingress, End::Egress] {
-            let found = self.filter_at(end, place)?;
-            if found.is_some_and(|filter| self.is_ours(&filter)) {
-                self.tc.delete_filter(self.ifindex, (end, place))?;
-            }
+        let mut ends = [End::Ingress, End::Egress].into_iter();
+        ends.try_for_each(|end| self.delete_at(end, place))
+    }
+
+    fn delete_at(&self, end: End, place: Place) -> io::Result<()> {
+        let found = self.filter_at(end, place)?;
+        if found.is_some_and(|filter| self.is_ours(&filter)) {
+            self.tc.delete_filter(self.ifindex, (end, place))?;
         }
         Ok(())
     }

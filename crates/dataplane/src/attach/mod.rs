@@ -11,6 +11,8 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::LazyLock,
+    thread,
+    time::{Duration, Instant},
 };
 
 use aya::programs::{
@@ -24,11 +26,19 @@ use crate::Error;
 pub use filter::has_room;
 
 const PREFIX: &str = "attach-";
+const BESIDE: &str = "beside-";
+/// The kernel takes a link away some time after its pin: so long is waited for that.
+const GOING: Duration = Duration::from_secs(1);
 /// Set to `clsact`: filters even where there is TCX, so that `tc` shows them.
 const MECHANISM: &str = "ANABRANCH_ATTACH";
 
 fn pin_path(pins: &Path, ifindex: u32) -> PathBuf {
     pins.join(format!("{PREFIX}{ifindex}"))
+}
+
+/// Of the second attachment to a device.
+fn beside_path(pins: &Path, ifindex: u32) -> PathBuf {
+    pins.join(format!("{BESIDE}{ifindex}"))
 }
 
 /// Puts `program` at one end of a device's queue: in the place of what the folder `pins` tells of, or fresh.
@@ -51,7 +61,7 @@ pub fn attach(
     if filter::stands(pins, ifindex) || !has_tcx() {
         return filter::attach(program, pins, ifindex, end);
     }
-    attach_fresh(program, &path, ifindex, end, LinkOrder::default())
+    attach_fresh(program, &path, ifindex, end, LinkOrder::default)
 }
 
 fn device_name(ifindex: u32) -> Result<String, Error> {
@@ -106,7 +116,15 @@ pub fn attach_before(
         return Ok(());
     }
     unpin(&path)?;
-    attach_fresh(program, &path, ifindex, end, LinkOrder::first())
+    attach_fresh(program, &path, ifindex, end, LinkOrder::first)
+}
+
+/// Whether the very program stands there, by a link of ours whose pin was removed.
+fn stands_still(error: &ProgramError) -> bool {
+    let ProgramError::SyscallError(error) = error else {
+        return false;
+    };
+    error.io_error.raw_os_error() == Some(Errno::EEXIST as i32)
 }
 
 fn attach_fresh(
@@ -114,24 +132,58 @@ fn attach_fresh(
     path: &Path,
     ifindex: u32,
     end: TcAttachType,
-    order: LinkOrder,
+    order: fn() -> LinkOrder,
 ) -> Result<(), Error> {
     let device = device_name(ifindex)?;
-    let options = TcAttachOptions::TcxOrder(order);
     let failed = |source| Error::Attach {
         ifindex,
         source: Box::new(source),
     };
-    let id = program
-        .attach_with_options(&device, end, options)
-        .map_err(failed)?;
+    let deadline = Instant::now() + GOING;
+    let id = loop {
+        let options = TcAttachOptions::TcxOrder(order());
+        match program.attach_with_options(&device, end, options) {
+            Err(error) if stands_still(&error) && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            attached => break attached.map_err(failed)?,
+        }
+    };
     let link = program.take_link(id).map_err(failed)?;
     let link = FdLink::try_from(link).map_err(Error::link(ifindex))?;
     link.pin(path).map_err(Error::pin(ifindex)).map(drop)
 }
 
-/// Removes the attachment to a device, if there is one.
+/// Puts `program` at the egress of a device that has another at its ingress, by the same mechanism.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_beside(
+    program: &mut SchedClassifier,
+    pins: &Path,
+    ifindex: u32,
+) -> Result<(), Error> {
+    if filter::stands(pins, ifindex) {
+        return filter::attach(program, pins, ifindex, TcAttachType::Egress);
+    }
+    let path = beside_path(pins, ifindex);
+    if path.exists() && replace(program, &path).is_ok() {
+        return Ok(());
+    }
+    unpin(&path)?;
+    let end = TcAttachType::Egress;
+    attach_fresh(program, &path, ifindex, end, LinkOrder::default)
+}
+
+/// Takes that away, if it is there, and leaves the other.
+pub fn detach_beside(pins: &Path, ifindex: u32) -> Result<(), Error> {
+    unpin(&beside_path(pins, ifindex))?;
+    filter::clear_egress(pins, ifindex)
+}
+
+/// Removes the attachments to a device, if there are any.
 pub fn detach(pins: &Path, ifindex: u32) -> Result<(), Error> {
+    unpin(&beside_path(pins, ifindex))?;
     unpin(&pin_path(pins, ifindex))?;
     filter::detach(pins, ifindex)
 }

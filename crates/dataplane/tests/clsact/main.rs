@@ -137,6 +137,24 @@ fn a_filter_outlives_its_process_and_the_next_one_replaces_it_under_load() {
 }
 
 #[test]
+fn the_program_that_hears_forwards_is_a_filter_at_the_egress_and_goes_alone() {
+    let mut site = site();
+    let mut connection = connect(&site);
+    let heard = |site: &Site| programs(&site.gateway, "lan0", TcAttachType::Egress).len();
+    for forwards in [true, false, true] {
+        let mut settings = settings();
+        settings.forwards_kernel = forwards.into();
+        site.in_gateway(|plane| plane.set_settings(&settings).unwrap());
+        assert_eq!(heard(&site), usize::from(forwards));
+        echo(&mut connection, b"past it");
+    }
+    drop(site.plane.take());
+    assert!(site.start(SMALL), "adopted");
+    assert_eq!(heard(&site), 0, "the next one's kernel forwards nothing");
+    echo(&mut connection, b"past nothing");
+}
+
+#[test]
 fn an_upgrade_takes_the_place_of_the_former_filters_and_keeps_their_qdiscs() {
     let mut site = bare();
     former::start(&site, settings(), SMALL);

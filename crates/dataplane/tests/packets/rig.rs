@@ -544,6 +544,25 @@ impl Rig {
         self.alter(local, Half::Link, earlier);
     }
 
+    /// The kernel itself forwards a packet of `remote` to `local`, as the program at the egress of the LAN devices tells.
+    pub fn kernel_forwards(&self, protocol: u8, local: SocketAddr, remote: SocketAddr) {
+        let map = Map::LruHashMap(self.pinned("forwards"));
+        let mut forwards: HashMap<_, [u8; 40], u64> = map.try_into().unwrap();
+        let now = self.plane.as_ref().unwrap().walker().now();
+        for ports in [[local.port(), remote.port()], [0, 0]] {
+            let [local_port, remote_port] = ports.map(u16::to_be_bytes);
+            let key = [
+                &abi::Addr::from(local.ip()).0[..],
+                &abi::Addr::from(remote.ip()).0,
+                &local_port,
+                &remote_port,
+                &u32::from(protocol).to_ne_bytes(),
+            ];
+            let key: [u8; 40] = key.concat().try_into().unwrap();
+            forwards.insert(key, now.as_nanos() as u64, 0).unwrap();
+        }
+    }
+
     /// A SYN without an ACK came so much earlier over `link` for an attempt of `local`.
     #[track_caller]
     pub fn heard_earlier(&mut self, local: SocketAddr, link: u16, by: Duration) {

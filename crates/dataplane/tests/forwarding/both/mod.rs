@@ -12,6 +12,7 @@ use crate::{addresses::nth, common::*, site::Site, *};
 pub mod connections;
 pub mod datagrams;
 pub mod flood;
+mod forwards;
 mod fragments;
 mod hairpin;
 mod layer3;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::time::{Duration, Instant};
 
 use etherparse::IpNumber;
 
@@ -313,6 +314,9 @@ fn pptp_is_the_kernels_over_one_link_for_both_of_its_connections() {
     assert_eq!(links.len(), 2, "they take turns");
 }
 
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
 #[test]
 fn the_kernels_own_forwards_and_the_answers_to_them_are_the_kernels() {
     let mut rig = Rig::new();
@@ -324,6 +328,8 @@ fn the_kernels_own_forwards_and_the_answers_to_them_are_the_kernels() {
         rig.link_brings(0, &udp(server(5001), to, b"x").frame())
             .passed("forward-in");
     }
+    rig.kernel_forwards(TCP, client(80), server(5000));
+    rig.kernel_forwards(UDP, client(53), server(5001));
     let answer = tcp(client(80), server(5000), "SA", 1, 2);
     rig.lan_sends(&answer.frame()).passed("forward-out");
     let answer = udp(client(53), server(5001), &[7; 2000]);
@@ -343,23 +349,33 @@ fn the_kernels_own_forwards_and_the_answers_to_them_are_the_kernels() {
         .passed("no-flow-in");
 }
 
-/// Beside strays of ever new remote ends.
+/// Beside ever new remote ends.
 #[test]
 fn a_forward_in_use_outlives_any_number_of_others() {
     let mut rig = Rig::new();
     rig.set(|s| s.forwards_kernel = 1);
-    rig.link_brings(0, &udp(server(5001), external(8080), b"q").frame())
-        .passed("forward-in");
+    rig.kernel_forwards(UDP, client(53), server(5001));
     let answer = udp(client(53), server(5001), b"a").frame();
     for round in 0..50u32 {
-        let strays = (0..1000).map(|i| {
+        for i in 0..1000 {
             let stranger = SocketAddr::new(internet_host(round * 1000 + i), 7);
-            udp(stranger, external(8080), b"q").frame()
-        });
-        let left = rig.link_pours(0, strays);
-        assert_eq!(left["forward-in"], 1000, "{left:?}");
+            rig.kernel_forwards(UDP, client(53), stranger);
+        }
         rig.lan_sends(&answer).passed("forward-out");
     }
+}
+
+#[test]
+fn a_forward_of_which_nothing_was_heard_for_long_is_none() {
+    let mut rig = Rig::new();
+    rig.set(|s| (s.forwards_kernel, s.udp_ns) = (1, 0));
+    rig.kernel_forwards(UDP, client(53), server(5001));
+    let answer = udp(client(53), server(5001), b"a").frame();
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while rig.lan_sends(&answer).reason == "forward-out" {
+        assert!(Instant::now() < deadline);
+    }
+    rig.lan_sends(&answer).sent("translated-out");
 }
 
 #[test]
@@ -368,28 +384,26 @@ fn an_answer_to_a_forward_does_not_take_the_mapping_of_its_port() {
     rig.set(|s| s.forwards_kernel = 1);
     rig.lan_sends(&udp(client(53), server(53), b"recursion").frame())
         .sent("translated-out");
-    rig.link_brings(0, &udp(second_server(7), external(5353), b"q").frame())
-        .passed("forward-in");
+    rig.kernel_forwards(UDP, client(53), second_server(7));
     rig.lan_sends(&udp(client(53), second_server(7), b"a").frame())
         .passed("forward-out");
 }
 
-/// A late answer, or what somebody sends in a resolver's name.
+/// A late answer, what somebody sends in a resolver's name, or a forward to another.
 #[test]
-fn an_end_that_the_lan_spoke_to_first_makes_no_forward() {
+fn what_is_forwarded_to_nobody_or_another_makes_no_forward() {
     let mut rig = Rig::new();
     rig.set(|s| s.forwards_kernel = 1);
-    rig.lan_sends(&udp(client(54), server(53), b"q").frame())
-        .sent("translated-out");
-    rig.link_brings(0, &udp(server(53), external(8080), b"late").frame())
-        .passed("forward-in");
-    for port in [55, 56] {
+    for port in [8080, 8081] {
+        rig.link_brings(0, &udp(server(53), external(port), b"late").frame())
+            .passed("forward-in");
+    }
+    rig.kernel_forwards(UDP, SocketAddr::new(SECOND_CLIENT, 54), server(53));
+    for port in [54, 55] {
         rig.lan_sends(&udp(client(port), server(53), b"q").frame())
             .sent("translated-out");
     }
-    rig.link_brings(0, &udp(server(5001), external(8080), b"q").frame())
-        .passed("forward-in");
-    rig.lan_sends(&udp(client(53), server(5001), b"a").frame())
+    rig.lan_sends(&udp(SocketAddr::new(SECOND_CLIENT, 54), server(53), b"a").frame())
         .passed("forward-out");
 }
 
