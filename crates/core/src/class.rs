@@ -47,6 +47,17 @@ impl ClassSet {
     pub const fn contains(self, class: ClassId) -> bool {
         (self.0 >> class.0) & 1 == 1
     }
+
+    /// None is.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// In ascending order.
+    pub fn iter(self) -> impl Iterator<Item = ClassId> {
+        let all = (0..u64::BITS as u8).map(ClassId);
+        all.filter(move |class| self.contains(*class))
+    }
 }
 
 impl Extend<ClassId> for ClassSet {

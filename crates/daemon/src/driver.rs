@@ -154,6 +154,12 @@ impl Driver {
         ids.find(|id| usable.contains(*id))
     }
 
+    /// A link takes new flows of a class.
+    pub fn is_usable(&self, class: ClassId, link: LinkId, family: Family) -> bool {
+        let usable = self.core.balancer().usable(class, family);
+        usable.contains(link)
+    }
+
     /// The links that carry packets of a family.
     pub fn alive(&self, family: Family) -> LinkSet {
         self.core.balancer().alive(family)

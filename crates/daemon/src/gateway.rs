@@ -7,10 +7,12 @@
 
 mod answers;
 mod endings;
+mod returns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_core::rules::{Class, Moment, WhenNone, active, compile};
@@ -30,7 +32,7 @@ use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::Call;
 use crate::driver::{Driver, ProbeOrder};
 use crate::error::with_causes;
-use crate::host::{RuleWay, Way, Ways};
+use crate::host::{Conversation, Moved, Return, RuleWay, Way, Ways};
 use crate::meter::Meter;
 use crate::neighbours::Survey;
 use crate::observe::{Attachment, Desired, Grace, LinkView, MassKey, Snapshot};
@@ -42,6 +44,7 @@ use crate::view;
 use anabranch_api::{Finding, ReasonCount, Request, Response, Severity};
 use answers::{admin, list_flows, list_prefixes, words};
 use endings::{External, Left, Lingering};
+use returns::Returning;
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
 const SWEEP_REST: u32 = 200;
@@ -49,6 +52,8 @@ const SWEEP_REST: u32 = 200;
 const SWEEP_REST_EMPTY: Duration = Duration::from_secs(5);
 /// The host is looked at this often even if netlink is silent.
 const LOOK_TICKS: u64 = 30;
+/// The host's own UDP that did not pause is looked at so often.
+const MOVE_TICKS: u64 = 5;
 /// Probes under way; more would mean that answers are never given up.
 const PROBES_MAX: usize = 1024;
 
@@ -101,8 +106,15 @@ pub trait Surroundings {
     fn fallback_mark(&self, config: &Config) -> u32;
     /// Somebody took away what guards the host, or set back what it needs; asked often.
     fn has_lost_guard(&self) -> bool;
-    /// Aborts the host's own UDP sockets that are connected from `address`, which `link` has or had.
+    /// Has the host's own UDP leave `address`, which `link` has or had.
     fn abandon(&self, link: &str, address: IpAddr);
+    /// The same of conversations that had no packet for `idle` and are `meant`, since a better link has returned.
+    fn move_idle(
+        &self,
+        returned: Arc<Mutex<Return>>,
+        idle: Duration,
+        is_meant: impl Fn(&Conversation) -> bool + Send + 'static,
+    ) -> impl Future<Output = anyhow::Result<Moved>> + Send + 'static;
     /// What the host lacks, and what cannot be done without.
     fn lacks(&self) -> Option<String>;
     /// What the host's own filter has dropped for us.
@@ -138,6 +150,9 @@ pub struct GatewayRole<P, S> {
     lingering: Vec<Lingering>,
     /// Addresses of links that are left, until the host's own traffic is led elsewhere.
     abandoned: Vec<(LinkId, IpAddr)>,
+    /// Links that the host's own UDP is to leave in its pauses.
+    returning: BTreeMap<(LinkId, Family), Returning>,
+    moves: JoinSet<((LinkId, Family), anyhow::Result<Moved>)>,
     /// As the data path knows it.
     fallback_mark: u32,
     /// The links without NAT, as bits; as the data path knows them.
@@ -202,6 +217,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             grace: Grace::default(),
             lingering: Vec::new(),
             abandoned: Vec::new(),
+            returning: BTreeMap::new(),
+            moves: JoinSet::new(),
             fallback_mark: 0,
             routed: 0,
             routes_kernel: 0,
@@ -233,11 +250,15 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.shell.now();
         let due = self.driver.turn(now, &mut self.plane)?;
+        self.end_returns();
         for ending in due.ended {
             let leaves = ending.which == Which::All && ending.classes.contains(ClassId::DEFAULT);
             let external = self.externals.get(&(ending.link, ending.family));
             if let Some(external) = external.filter(|_| leaves) {
                 self.abandoned.push((ending.link, external.address));
+            }
+            if let Which::Udp { .. } = ending.which {
+                self.begin_return(ending);
             }
             self.end_flows(ending);
         }
@@ -828,6 +849,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             Some(done) = self.probes.join_next() => self.probed(done?),
             Some(done) = self.sweeps.join_next() => self.swept(done?)?,
             Some(done) = self.endings.join_next() => self.ended(done?)?,
+            Some(done) = self.moves.join_next() => self.moved(done?),
             Some(done) = self.surveys.join_next() => self.surveyed(done?),
         }
         Ok(())
@@ -843,6 +865,9 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         let (now, patience) = (self.shell.now(), self.config.availability.grace);
         if self.grace.is_over(now, patience) {
             self.shell.look_soon();
+        }
+        if self.ticks.is_multiple_of(MOVE_TICKS) {
+            self.move_idle();
         }
         if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {
             self.shell.look_soon();

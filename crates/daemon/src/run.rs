@@ -17,7 +17,7 @@ use crate::config::{Config, Configuration};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
 use crate::host::ids::Ids;
-use crate::host::{self, Host, Ways};
+use crate::host::{self, Conversation, Host, Moved, Return, Ways};
 use crate::lock::{Claims, Lock, Numbers};
 use crate::neighbours;
 use crate::observe::{Desired, MassKey, Monitor, Netlink, Snapshot};
@@ -257,13 +257,28 @@ impl Surroundings for RealHost<'_> {
 
     fn abandon(&self, link: &str, address: IpAddr) {
         let link = link.to_owned();
-        tokio::task::spawn_blocking(move || match host::abort_udp(address) {
+        tokio::task::spawn_blocking(move || match host::leave(address) {
             Ok(0) => {}
-            Ok(count) => tracing::info!("link {link}: aborted {count} UDP sockets of this host's"),
+            Ok(count) => {
+                tracing::info!("link {link}: moving {count} UDP conversations of this host's");
+            }
             Err(error) => tracing::warn!(
-                "link {link}: UDP sockets of this host's that are connected from {address} stay with it: {error}"
+                "link {link}: UDP of this host's from {address} stays with it: {error:#}"
             ),
         });
+    }
+
+    fn move_idle(
+        &self,
+        returned: Arc<std::sync::Mutex<Return>>,
+        idle: Duration,
+        is_meant: impl Fn(&Conversation) -> bool + Send + 'static,
+    ) -> impl Future<Output = anyhow::Result<Moved>> + Send + 'static {
+        let moved = tokio::task::spawn_blocking(move || {
+            let mut returned = returned.lock().expect("one at a time");
+            returned.move_idle(idle, is_meant)
+        });
+        async { moved.await? }
     }
 
     fn lacks(&self) -> Option<String> {

@@ -1,7 +1,7 @@
 //! The host's own traffic meets no program of ours: the kernel's routing rules lead it. What they can match of a rule.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use anabranch_policy::Family;
@@ -26,6 +26,28 @@ pub struct OwnTraffic {
     pub ports: Option<(u16, u16)>,
     /// First and last source port.
     pub source_ports: Option<(u16, u16)>,
+}
+
+impl OwnTraffic {
+    /// Whether it matches UDP from a port to an endpoint.
+    pub fn takes_udp(&self, from_port: u16, to: SocketAddr) -> bool {
+        let is_in = |ports: Option<(u16, u16)>, port| {
+            ports.is_none_or(|(first, last)| (first..=last).contains(&port))
+        };
+        self.to.is_none_or(|network| contains(network, to.ip()))
+            && self.protocol.is_none_or(|protocol| protocol == UDP)
+            && is_in(self.ports, to.port())
+            && is_in(self.source_ports, from_port)
+    }
+}
+
+fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    let differing = (bits(network) ^ bits(address)).leading_zeros();
+    Family::from(network) == Family::from(address) && differing >= u32::from(length)
 }
 
 /// What no routing rule can match.
@@ -168,6 +190,32 @@ mod tests {
             words.into_iter().flatten().collect::<Vec<_>>().join(" ")
         };
         matches.own_traffic().into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn udp_is_taken_by_network_protocol_and_both_ports() {
+        let to = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let vpn = OwnTraffic {
+            to: Some(("192.0.2.0".parse().unwrap(), 24)),
+            protocol: Some(UDP),
+            ports: Some((51820, 51821)),
+            source_ports: Some((4000, 4000)),
+        };
+        assert!(vpn.takes_udp(4000, to("192.0.2.7:51821")));
+        for (port, other) in [
+            (4000, "192.0.3.7:51821"),
+            (4000, "192.0.2.7:51822"),
+            (4001, "192.0.2.7:51821"),
+            (4000, "[::ffff:192.0.2.7]:51821"),
+        ] {
+            assert!(!vpn.takes_udp(port, to(other)), "{port} {other}");
+        }
+        let tcp = OwnTraffic {
+            protocol: Some(TCP),
+            ..OwnTraffic::default()
+        };
+        assert!(!tcp.takes_udp(1, to("192.0.2.7:1")));
+        assert!(OwnTraffic::default().takes_udp(1, to("[2001:db8::1]:1")));
     }
 
     fn beyond(matches: &Matches) -> Vec<&'static str> {

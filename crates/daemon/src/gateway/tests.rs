@@ -73,6 +73,9 @@ struct World {
     ways: Ways,
     /// Addresses whose sockets were told, and which link the host's own traffic took then.
     abandoned: Vec<(String, Option<LinkId>)>,
+    /// The host's own UDP, and how often it was looked at.
+    conversations: Vec<Conversation>,
+    looked: usize,
     orders: Orders,
     slots: Slots,
     /// Nothing more can be kept.
@@ -456,6 +459,24 @@ impl Surroundings for FakeHost {
         let mut world = self.world.lock().unwrap();
         let first = world.ways.first_usable[Family::V4];
         world.abandoned.push((address.to_string(), first));
+    }
+
+    fn move_idle(
+        &self,
+        _: Arc<Mutex<Return>>,
+        idle: Duration,
+        is_meant: impl Fn(&Conversation) -> bool + Send + 'static,
+    ) -> impl Future<Output = anyhow::Result<Moved>> + Send + 'static {
+        let mut world = self.world.lock().unwrap();
+        world.looked += 1;
+        let meant = world.conversations.iter().filter(|known| is_meant(known));
+        let (idle, busy): (Vec<_>, Vec<_>) = meant.copied().partition(|known| known.idle >= idle);
+        world.conversations.retain(|known| !idle.contains(known));
+        let moved = Moved {
+            moved: idle.len(),
+            left: busy.len(),
+        };
+        async move { Ok(moved) }
     }
 
     fn lacks(&self) -> Option<String> {

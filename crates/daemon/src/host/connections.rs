@@ -1,57 +1,243 @@
-//! Connections that the kernel translates and that a link takes with it.
+//! What the kernel's connection tracking knows: connections that it translates and that a link takes with it, and who speaks UDP
+//! with whom.
 //!
 //! Who forwards for containers gives each of their connections an address of the link by which it leaves, and keeps that as long
 //! as the connection is known. Once the link is gone, the next packet has to be translated anew: the other end of TCP answers
 //! it with a RST, and UDP goes on.
 
-use std::io;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use anabranch_core::Family;
 use anyhow::Context;
-use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 
-// linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h
+use super::netlink::{Netlink, attribute, find, find_in, nested};
+
+// linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h and nf_conntrack_common.h
+const GET: u16 = 1 << 8 | 1;
 const DELETE: u16 = 1 << 8 | 2;
+const FAMILY_HEADER: usize = 4;
+const TUPLE_ORIGINAL: u16 = 1;
+const STATUS: u16 = 3;
+const TIMEOUT: u16 = 7;
 const MARK: u16 = 8;
 const MARK_MASK: u16 = 21;
-const HEADER: usize = 16;
+/// Since Linux 5.8: which fields of a tuple are compared.
+const FILTER: u16 = 25;
+const FILTER_ORIGINAL: u16 = 1;
+const BY_PROTOCOL: u32 = 1 << 3;
+const TUPLE_IP: u16 = 1;
+const TUPLE_PROTOCOL: u16 = 2;
+const PROTOCOL_NUMBER: u16 = 1;
+/// Source, destination.
+const PORTS: [u16; 2] = [2, 3];
+const ASSURED: u32 = 1 << 2;
+
+/// Conversations of UDP: who began, with whom, and for how long there has been no packet, at least.
+#[derive(Debug, Default)]
+pub struct Conversations(BTreeMap<[SocketAddr; 2], Duration>);
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conversation {
+    /// The host's end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// So long there has been no packet, at least; the longest time if it is not known any more.
+    pub idle: Duration,
+    /// Who began it, if that is known.
+    pub begun: Option<Begun>,
+}
+
+/// Who sent the first packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// The host itself.
+    Here,
+    /// Somebody else.
+    There,
+}
+
+/// How long connection tracking remembers UDP after its last packet.
+#[derive(Debug, Clone, Copy)]
+struct Timeouts {
+    /// Before there is a conversation of two seconds.
+    young: Duration,
+    assured: Duration,
+}
 
 /// The kernel forgets all of one family that bear a mark.
 pub fn forget(family: Family, mark: u32) -> anyhow::Result<()> {
-    let mut socket = Socket::new(NETLINK_NETFILTER).context("open a netlink socket")?;
-    socket.bind_auto().context("bind a netlink socket")?;
-    socket
-        .connect(&SocketAddr::new(0, 0))
-        .context("connect a netlink socket")?;
-    socket.send(&request(family, mark), 0).context("ask")?;
-    let mut answer = vec![0; 4096];
-    let length = socket.recv(&mut &mut answer[..], 0).context("listen")?;
-    let code = answer[..length].get(HEADER..HEADER + 4);
-    let code = code.and_then(|code| Some(i32::from_ne_bytes(code.try_into().ok()?)));
-    match code {
-        Some(0) => Ok(()),
-        Some(code) => Err(io::Error::from_raw_os_error(-code).into()),
-        None => anyhow::bail!("an answer is cut short"),
+    let mut body = family_header(family);
+    for (kind, value) in [(MARK, mark), (MARK_MASK, u32::MAX)] {
+        attribute(&mut body, kind, &value.to_be_bytes());
+    }
+    let netlink = Netlink::connect(NETLINK_NETFILTER).context("open a netlink socket")?;
+    netlink.order(DELETE, &body).context("ask")
+}
+
+/// Those of one family; nothing if no packets are tracked here.
+pub fn udp(family: Family) -> anyhow::Result<Option<Conversations>> {
+    let count = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count");
+    let is_on = count.is_ok_and(|count| count.trim() != "0");
+    let Some(timeouts) = Timeouts::read().filter(|_| is_on) else {
+        return Ok(None);
+    };
+    let netlink = Netlink::connect(NETLINK_NETFILTER).context("open a netlink socket")?;
+    let mut found = Conversations::default();
+    let asked = netlink.dump(GET, &udp_of(family), |_, body| {
+        let attributes = body.get(FAMILY_HEADER..).unwrap_or_default();
+        found.0.extend(conversation(attributes, timeouts));
+    });
+    asked.context("list connections")?;
+    Ok(Some(found))
+}
+
+impl Conversations {
+    /// That of two ends.
+    pub fn between(&self, local: SocketAddr, remote: SocketAddr) -> Conversation {
+        let here = self
+            .0
+            .get(&[local, remote])
+            .map(|idle| (Begun::Here, *idle));
+        let there = || {
+            self.0
+                .get(&[remote, local])
+                .map(|idle| (Begun::There, *idle))
+        };
+        let known = here.or_else(there);
+        Conversation {
+            local,
+            remote,
+            idle: known.map_or(Duration::MAX, |(_, idle)| idle),
+            begun: known.map(|(begun, _)| begun),
+        }
+    }
+
+    /// The latest of a port with somebody, whatever its address.
+    pub fn latest(&self, port: u16, remote: SocketAddr) -> Option<Conversation> {
+        let is_its = |local: &SocketAddr| local.port() == port;
+        let locals = self.0.keys().filter_map(|[from, to]| match () {
+            () if *to == remote && is_its(from) => Some(*from),
+            () if *from == remote && is_its(to) => Some(*to),
+            () => None,
+        });
+        let all = locals.map(|local| self.between(local, remote));
+        all.min_by_key(|conversation| conversation.idle)
     }
 }
 
-fn request(family: Family, mark: u32) -> Vec<u8> {
+fn udp_of(family: Family) -> Vec<u8> {
+    let (mut protocol, mut tuple, mut filter) = (vec![], vec![], vec![]);
+    attribute(&mut protocol, PROTOCOL_NUMBER, &[libc::IPPROTO_UDP as u8]);
+    nested(&mut tuple, TUPLE_PROTOCOL, &protocol);
+    attribute(&mut filter, FILTER_ORIGINAL, &BY_PROTOCOL.to_ne_bytes());
+    let mut body = family_header(family);
+    nested(&mut body, TUPLE_ORIGINAL, &tuple);
+    nested(&mut body, FILTER, &filter);
+    body
+}
+
+fn conversation(attributes: &[u8], timeouts: Timeouts) -> Option<([SocketAddr; 2], Duration)> {
+    let ends = endpoints(find(attributes, TUPLE_ORIGINAL)?)?;
+    let number = |kind| Some(u32::from_be_bytes(find(attributes, kind)?.try_into().ok()?));
+    let is_assured = number(STATUS)? & ASSURED != 0;
+    let left = Duration::from_secs(number(TIMEOUT)?.into());
+    Some((ends, timeouts.idle(is_assured, left)))
+}
+
+fn endpoints(tuple: &[u8]) -> Option<[SocketAddr; 2]> {
+    let ip = find(tuple, TUPLE_IP)?;
+    let kinds = Family::ALL.map(address_kinds);
+    let of = |end: usize| {
+        let address = kinds.iter().find_map(|kinds| find(ip, kinds[end]))?;
+        let port = find_in(tuple, &[TUPLE_PROTOCOL, PORTS[end]])?;
+        let port = u16::from_be_bytes(port.try_into().ok()?);
+        Some(SocketAddr::new(address_of(address)?, port))
+    };
+    Some([of(0)?, of(1)?])
+}
+
+impl Timeouts {
+    fn read() -> Option<Self> {
+        let of = |name: &str| {
+            let path = format!("/proc/sys/net/netfilter/nf_conntrack_udp_timeout{name}");
+            let seconds = fs::read_to_string(path).ok()?.trim().parse().ok()?;
+            Some(Duration::from_secs(seconds))
+        };
+        Some(Self {
+            young: of("")?,
+            assured: of("_stream")?,
+        })
+    }
+
+    /// By what is left of the timeout, whose part of a second the kernel does not tell. Whose timeout is longer than it should
+    /// be counts as busy.
+    fn idle(self, is_assured: bool, left: Duration) -> Duration {
+        const ROUNDED: Duration = Duration::from_secs(1);
+        let whole = if is_assured { self.assured } else { self.young };
+        whole.saturating_sub(left).saturating_sub(ROUNDED)
+    }
+}
+
+fn family_header(family: Family) -> Vec<u8> {
     let family = match family {
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
     };
-    let mut body = vec![family as u8, 0, 0, 0];
-    for (kind, value) in [(MARK, mark), (MARK_MASK, u32::MAX)] {
-        body.extend(8_u16.to_ne_bytes());
-        body.extend(kind.to_ne_bytes());
-        body.extend(value.to_be_bytes());
+    vec![family as u8, 0, 0, 0]
+}
+
+/// Of the attributes for source and destination.
+fn address_kinds(family: Family) -> [u16; 2] {
+    match family {
+        Family::V4 => [1, 2],
+        Family::V6 => [3, 4],
     }
-    let length = (HEADER + body.len()) as u32;
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
-    let mut message = Vec::from(length.to_ne_bytes());
-    message.extend(DELETE.to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-    message
+}
+
+fn address_of(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(|octets| Ipv4Addr::from(octets).into());
+    let v6 = <[u8; 16]>::try_from(octets).map(|octets| Ipv6Addr::from(octets).into());
+    v4.or(v6).ok()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Who began, with whom, and for how many seconds there has been no packet.
+    pub fn conversations(all: &[(&str, &str, u64)]) -> Conversations {
+        let all = all.iter().map(|(from, to, idle)| {
+            let ends = [from, to].map(|end| end.parse().unwrap());
+            (ends, Duration::from_secs(*idle))
+        });
+        Conversations(all.collect())
+    }
+
+    #[test]
+    fn a_conversation_is_idle_for_what_its_timeout_has_run_at_least() {
+        let seconds = Duration::from_secs;
+        let timeouts = Timeouts {
+            young: seconds(30),
+            assured: seconds(120),
+        };
+        for (is_assured, left, idle) in [
+            (true, 120, 0),
+            (true, 119, 0),
+            (true, 118, 1),
+            (true, 20, 99),
+            (false, 30, 0),
+            (false, 27, 2),
+            // Of a timeout that somebody set for it alone.
+            (true, 600, 0),
+        ] {
+            let told = timeouts.idle(is_assured, seconds(left));
+            assert_eq!(told, seconds(idle), "{left} s of {is_assured}");
+        }
+    }
 }

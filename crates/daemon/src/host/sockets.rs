@@ -1,4 +1,4 @@
-//! UDP sockets of the host's own that a link takes with it.
+//! UDP sockets of the host's own that are connected.
 //!
 //! A connected socket keeps the source address that it was given, and by that its link, for as long as it lives: who asks
 //! a resolver or a time server from one would ask over a dead link for ever. So they are aborted (sock_diag(7),
@@ -6,124 +6,103 @@
 //! bound to a device wants that, and is left; TCP has timers of its own.
 
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
-};
+use rtnetlink::sys::protocols::NETLINK_SOCK_DIAG;
+
+use super::netlink::{Netlink, find};
 
 /// linux/sock_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 /// A UDP socket that is connected has this state of TCP.
 const ESTABLISHED: u32 = 1;
-/// `struct nlmsghdr`, then the family and what is asked for, then the socket's id; what comes of a socket begins alike.
-const HEADER: usize = 16;
-const ID_AT: usize = HEADER + 8;
-const FOUND_ID_AT: usize = HEADER + 4;
+/// `struct inet_diag_msg` of linux/inet_diag.h: what comes before the id, and with what is behind it.
+const ID_AT: usize = 4;
+const FOUND: usize = ID_AT + ID + 20;
+/// Of what follows that.
+const MARK: u16 = 15;
+/// `struct inet_diag_sockid`: ports, addresses of sixteen bytes, of which IPv4 has the first four, device and cookie.
 const ID: usize = 48;
-/// In the id: sixteen bytes, of which IPv4 has the first four.
-const SOURCE_AT: usize = 4;
+const ADDRESSES_AT: [usize; 2] = [4, 20];
 const DEVICE: std::ops::Range<usize> = 36..40;
-const ANSWER_BYTES_MAX: usize = 32_768;
+const COOKIE_AT: usize = 40;
 
-/// `struct inet_diag_sockid` of linux/inet_diag.h.
-type Id = [u8; ID];
-
-/// Aborts those that are connected from `source`; returns how many.
-pub fn abort_udp(source: IpAddr) -> io::Result<usize> {
-    let (family, octets) = match source {
-        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
-    };
-    let netlink = socket(
-        AddressFamily::Netlink,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkSockDiag,
-    )?;
-    let mut aborted = 0;
-    for id in connected(&netlink, family)? {
-        if id[SOURCE_AT..].starts_with(&octets) && id[DEVICE] == [0; 4] {
-            aborted += usize::from(abort(&netlink, family, &id)?);
-        }
-    }
-    Ok(aborted)
+/// One that is bound to no device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connected {
+    /// Its own end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Of its packets, for routing rules.
+    pub mark: u32,
+    /// IPv4 may be spoken by a socket of IPv6.
+    family: u8,
+    id: [u8; ID],
 }
 
-fn connected(netlink: &OwnedFd, family: i32) -> io::Result<Vec<Id>> {
-    let kind = SOCK_DIAG_BY_FAMILY;
-    ask(netlink, kind, libc::NLM_F_DUMP, family, &[0; ID])?;
+/// Those that are connected from an address.
+pub fn connected_from(source: IpAddr) -> io::Result<Vec<Connected>> {
+    let netlink = Netlink::connect(NETLINK_SOCK_DIAG)?;
     let mut found = Vec::new();
-    let mut buffer = [0; ANSWER_BYTES_MAX];
-    loop {
-        let length = recv(netlink.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
-        for (kind, message) in messages(&buffer[..length]) {
-            match i32::from(kind) {
-                libc::NLMSG_DONE => return Ok(found),
-                libc::NLMSG_ERROR => error(message)?,
-                _ => found.extend(
-                    message
-                        .get(FOUND_ID_AT..FOUND_ID_AT + ID)
-                        .and_then(|id| Id::try_from(id).ok()),
-                ),
-            }
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let asked = request(family as u8, &[0; ID]);
+        netlink.dump(SOCK_DIAG_BY_FAMILY, &asked, |_, body| {
+            let socket = read(body).filter(|socket| socket.local.ip() == source);
+            found.extend(socket);
+        })?;
+    }
+    Ok(found)
+}
+
+impl Connected {
+    /// Whether it was still there.
+    pub fn abort(&self) -> io::Result<bool> {
+        let netlink = Netlink::connect(NETLINK_SOCK_DIAG)?;
+        match netlink.order(SOCK_DESTROY, &request(self.family, &self.id)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            told => told.map(|()| true),
         }
+    }
+
+    /// No other socket ever has it.
+    pub fn cookie(&self) -> [u8; 8] {
+        std::array::from_fn(|place| self.id[COOKIE_AT + place])
     }
 }
 
-/// Whether it was still there.
-fn abort(netlink: &OwnedFd, family: i32, id: &Id) -> io::Result<bool> {
-    ask(netlink, SOCK_DESTROY, libc::NLM_F_ACK, family, id)?;
-    let mut buffer = [0; ANSWER_BYTES_MAX];
-    let length = recv(netlink.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
-    for (_, message) in messages(&buffer[..length]) {
-        match error(message) {
-            Err(gone) if gone.raw_os_error() == Some(Errno::ENOENT as i32) => return Ok(false),
-            told => told?,
-        }
-    }
-    Ok(true)
-}
-
-fn ask(netlink: &OwnedFd, kind: u16, flags: i32, family: i32, id: &Id) -> io::Result<()> {
-    let mut request = [0; ID_AT + ID];
-    let length = request.len() as u32;
-    let flags = (libc::NLM_F_REQUEST | flags) as u16;
-    request[..4].copy_from_slice(&length.to_ne_bytes());
-    request[4..6].copy_from_slice(&kind.to_ne_bytes());
-    request[6..8].copy_from_slice(&flags.to_ne_bytes());
-    request[HEADER] = family as u8;
-    request[HEADER + 1] = libc::IPPROTO_UDP as u8;
+/// `struct inet_diag_req_v2`.
+fn request(family: u8, id: &[u8; ID]) -> Vec<u8> {
     let states: u32 = 1 << ESTABLISHED;
-    request[HEADER + 4..ID_AT].copy_from_slice(&states.to_ne_bytes());
-    request[ID_AT..].copy_from_slice(id);
-    send(netlink.as_raw_fd(), &request, MsgFlags::empty())?;
-    Ok(())
+    let mut request = vec![family, libc::IPPROTO_UDP as u8, 0, 0];
+    request.extend(states.to_ne_bytes());
+    request.extend(id);
+    request
 }
 
-/// Kind and bytes, header included, of each message of a datagram.
-fn messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let length = u32::from_ne_bytes(datagram.get(..4)?.try_into().ok()?) as usize;
-        let kind = u16::from_ne_bytes(datagram.get(4..6)?.try_into().ok()?);
-        let message = datagram.get(..length).filter(|_| length >= HEADER)?;
-        datagram = datagram
-            .get(length.next_multiple_of(4)..)
-            .unwrap_or_default();
-        Some((kind, message))
-    })
-}
-
-/// Of an acknowledgement, the negative number is an error's; 0 is none.
-fn error(message: &[u8]) -> io::Result<()> {
-    let number = message.get(HEADER..HEADER + 4);
-    let number = number.and_then(|number| Some(i32::from_ne_bytes(number.try_into().ok()?)));
-    match number {
-        Some(0) => Ok(()),
-        Some(number) => Err(io::Error::from_raw_os_error(-number)),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
+fn read(body: &[u8]) -> Option<Connected> {
+    let family = *body.first()?;
+    let id: [u8; ID] = body.get(ID_AT..ID_AT + ID)?.try_into().ok()?;
+    if id[DEVICE] != [0; 4] {
+        return None;
     }
+    let end = |place: usize| {
+        let port = u16::from_be_bytes(*id[place * 2..].first_chunk()?);
+        let octets = &id[ADDRESSES_AT[place]..];
+        let address = match i32::from(family) {
+            libc::AF_INET => Ipv4Addr::from(*octets.first_chunk::<4>()?).into(),
+            _ => Ipv6Addr::from(*octets.first_chunk::<16>()?).to_canonical(),
+        };
+        Some(SocketAddr::new(address, port))
+    };
+    let mark = find(body.get(FOUND..)?, MARK);
+    let mark = mark.and_then(|mark| Some(u32::from_ne_bytes(mark.try_into().ok()?)));
+    Some(Connected {
+        local: end(0)?,
+        remote: end(1)?,
+        mark: mark.unwrap_or_default(),
+        family,
+        id,
+    })
 }

@@ -14,6 +14,7 @@ mod passive;
 mod privileges;
 mod probing;
 mod race;
+mod returns;
 mod rig;
 mod routed;
 mod scale;
@@ -135,7 +136,7 @@ fn a_blackholed_link_is_left_and_its_flows_end(family: Family) {
 }
 
 /// Until its daemon has noticed.
-fn cut_fiber(rig: &Rig, daemon: &Daemon) {
+pub(crate) fn cut_fiber(rig: &Rig, daemon: &Daemon) {
     rig.cut("wan0", &rig.families());
     until("fiber is down", || {
         daemon.link("fiber").state == LinkState::Down

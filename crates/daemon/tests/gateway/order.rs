@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::beside::{PUBLISHED_PORT, tunnel_ends};
 use crate::rig::*;
 
-const WIREGUARD_PORT: u16 = 51820;
+pub(super) const WIREGUARD_PORT: u16 = 51820;
 /// Of a table that somebody has, and of the service of a second address.
 const TABLE: u32 = 100;
 const SERVICE_PORT: u16 = 9090;
@@ -154,14 +154,15 @@ struct Vpn {
 }
 
 /// Of the box and the client.
-fn vpn_ends(family: Family) -> ([&'static str; 2], u8) {
+pub(super) fn vpn_ends(family: Family) -> ([&'static str; 2], u8) {
     match family {
         Family::V4 => (["10.9.0.1", "10.9.0.2"], 24),
         Family::V6 => (["fd00:9::1", "fd00:9::2"], 64),
     }
 }
 
-fn vpn(rig: &Rig) -> Vpn {
+/// A host beyond the internet, and its address.
+pub(super) fn warrior(rig: &Rig) -> (Namespace, &'static str) {
     let client = namespace("warrior");
     cable((&client, "eth0"), (&rig.internet, "warrior"));
     let ([at_home, router], length) = match rig.family() {
@@ -176,6 +177,11 @@ fn vpn(rig: &Rig) -> Vpn {
     for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         rig.internet.set_sysctl(&format!("net/{key}"), "1").unwrap();
     }
+    (client, at_home)
+}
+
+fn vpn(rig: &Rig) -> Vpn {
+    let (client, _) = warrior(rig);
     let [(secret, public), (client_secret, client_public)] = [new_key(rig), new_key(rig)];
     let ([own, far], length) = vpn_ends(rig.family());
     let endpoint = SocketAddr::new(rig.external("wan0").parse().unwrap(), WIREGUARD_PORT);
@@ -208,7 +214,7 @@ fn vpn(rig: &Rig) -> Vpn {
 }
 
 /// A private key and its public one.
-fn new_key(rig: &Rig) -> (String, String) {
+pub(super) fn new_key(rig: &Rig) -> (String, String) {
     let secret = rig.gateway.exec("wg", &["genkey"]).unwrap();
     let public = rig
         .gateway
@@ -217,9 +223,10 @@ fn new_key(rig: &Rig) -> (String, String) {
     (secret.trim().to_owned(), public.trim().to_owned())
 }
 
-/// An end, whose control socket is in a /run of its own.
-fn wireguard(at: &Namespace, (own, length): (&str, u8), config: &str) -> Child {
-    let start = "mount -t tmpfs run /run && exec wireguard-go -f wg0";
+/// An end, whose control socket nobody else sees.
+pub(super) fn wireguard(at: &Namespace, (own, length): (&str, u8), config: &str) -> Child {
+    let start =
+        "mkdir -p /run/wireguard && mount -t tmpfs run /run/wireguard && exec wireguard-go -f wg0";
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--propagation", "private", "sh", "-c", start])

@@ -169,7 +169,7 @@ fn a_unit_that_leaves_too_little_ends_the_start() {
     }
 }
 
-const UNIT: &str = concat!(
+pub(super) const UNIT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../packaging/anabranch.service"
 );

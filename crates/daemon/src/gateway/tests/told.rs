@@ -290,3 +290,59 @@ async fn udp_flows_leave_a_metered_link_when_another_is_back() {
         ]
     );
 }
+
+/// What the host itself has, by the port that it is with.
+fn conversation(port: u16, idle: Duration) -> Conversation {
+    Conversation {
+        local: "198.51.100.2:40000".parse().unwrap(),
+        remote: SocketAddr::new([192, 0, 2, 1].into(), port),
+        idle,
+        begun: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hosts_own_udp_leaves_a_metered_link_in_its_pauses_as_its_class_does() {
+    const LONG: Duration = Duration::from_secs(60);
+    let metered = CONFIG.replace("device = \"ppp0\"", "device = \"ppp0\", metered = true");
+    let vpn = r#"
+[[rule]]
+name = "vpn"
+from = "self"
+protocol = "udp"
+ports = 51820
+links = ["lte"]
+"#;
+    let rig = Rig::start_in(&format!("{metered}{vpn}"), world(), false).await;
+    let [asked, busy, tunnel] = [(53, LONG), (443, Duration::ZERO), (51820, LONG)]
+        .map(|(port, idle)| conversation(port, idle));
+    let left = || rig.world.lock().unwrap().conversations.clone();
+    let looked = || rig.world.lock().unwrap().looked;
+    rig.pass(Duration::from_secs(10)).await;
+    rig.world.lock().unwrap().dead = vec!["wan0"];
+    let before = looked();
+    rig.world.lock().unwrap().conversations = vec![asked, busy, tunnel];
+    rig.pass(LONG).await;
+    assert_eq!(looked(), before, "nothing better is there");
+
+    rig.world.lock().unwrap().dead.clear();
+    rig.pass(LONG).await;
+    assert_eq!(
+        left(),
+        [busy, tunnel],
+        "the tunnel's class has that link alone"
+    );
+    rig.world.lock().unwrap().dead = vec!["wan0"];
+    rig.pass(Duration::from_secs(2)).await;
+    let before = looked();
+    rig.pass(LONG).await;
+    assert_eq!(looked(), before, "nothing better is there again");
+
+    rig.world.lock().unwrap().dead.clear();
+    rig.world.lock().unwrap().conversations = vec![conversation(443, LONG), tunnel];
+    rig.pass(LONG).await;
+    assert_eq!(left(), [tunnel], "it paused");
+    let done = looked();
+    rig.pass(LONG).await;
+    assert_eq!(looked(), done, "nothing is left to look for");
+}
