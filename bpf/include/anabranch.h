@@ -257,6 +257,18 @@ struct ab_traffic {
 	__u64 rx_bytes;
 	__u64 rx_progress; /* TCP segments that acknowledge new data or the SYN: proof that both directions work */
 	__u64 syn_retries; /* SYNs retransmitted on this link */
+	/* By whom, and to whom: hosts and remote addresses, each no more often than every AB_WITNESS_NS. */
+	__u64 retrying_hosts;
+	__u64 retried_ends;
+};
+
+/* Of a link for one family: when hosts and remote addresses were last counted as such, in places by their hash. */
+#define AB_WITNESSES 32
+#define AB_WITNESS_NS 6000000000ull
+
+struct ab_witnesses {
+	__u64 host_ns[AB_WITNESSES];
+	__u64 end_ns[AB_WITNESSES];
 };
 
 /* Per LAN host, and per LAN device that has a share. live = opened - closed: counted when a flow opens. Atomic. */

@@ -43,6 +43,7 @@
 	X(devices, 9)                                                                                                  \
 	X(routes, 6)                                                                                                   \
 	X(traffic, 12)                                                                                                 \
+	X(witnesses, 12)                                                                                               \
 	X(reasons, 12)                                                                                                 \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \

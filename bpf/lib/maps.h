@@ -88,6 +88,7 @@ AB_MAP(devices, BPF_MAP_TYPE_ARRAY, AB_DEVICE_PLACES, __u32, struct ab_device, 0
 AB_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, AB_ROUTES_MAX, struct ab_route_key, struct ab_route, BPF_F_NO_PREALLOC);
 
 AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_CLASSES *AB_MAX_LINKS *AB_FAMILIES, __u32, struct ab_traffic, 0);
+AB_MAP(witnesses, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS *AB_FAMILIES, __u32, struct ab_witnesses, 0);
 AB_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_REASON_COUNT, __u32, __u64, 0);
 AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_gauges, 0);
 AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "../policy/witness.h"
 #include "frag.h"
 #include "hairpin.h"
 #include "icmp.h"
@@ -67,12 +68,30 @@ __noinline int may_begin(struct __sk_buff *skb, struct packet *p)
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
+static __always_inline __u64 hash_of_addr(const union ab_addr *addr)
+{
+	return hash_recent((const __u32 *)addr, sizeof(*addr) / 4);
+}
+
+/* Who repeats a SYN, and to whom. */
+static __noinline int count_witnesses(struct packet *p, struct ab_flow *flow, struct ab_traffic *t)
+{
+	__u32 place = AB_LINK_PLACE(flow->link, p->family);
+	struct ab_witnesses *of_link = bpf_map_lookup_elem(&witnesses, &place);
+	int news = ab_witness(of_link, hash_of_addr(&p->src), hash_of_addr(&p->dst), tick_ns());
+	t->retrying_hosts += (news & AB_WITNESS_HOST) != 0;
+	t->retried_ends += (news & AB_WITNESS_END) != 0;
+	return 0;
+}
+
 /* A SYN that nothing has answered is repeated. */
 static __always_inline void count_syn_retry(struct packet *p, struct ab_flow *flow)
 {
 	struct ab_traffic *t = traffic_of(flow, p->family);
-	if (t)
+	if (t) {
 		t->syn_retries++;
+		count_witnesses(p, flow, t);
+	}
 	learn_silence(p, flow);
 }
 

@@ -214,7 +214,7 @@ mod plain {
         Addr BeAddr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
         FormerChoice FormerDevice FormerFlow FormerLink FormerRoute FormerSettings FormerSpreading
         FormerSublink FormerTableOfBins
-        Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade
+        Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade Witnesses
     }
 }
 
@@ -244,6 +244,8 @@ impl std::ops::AddAssign for Traffic {
         self.rx_bytes += cpu.rx_bytes;
         self.rx_progress += cpu.rx_progress;
         self.syn_retries += cpu.syn_retries;
+        self.retrying_hosts += cpu.retrying_hosts;
+        self.retried_ends += cpu.retried_ends;
     }
 }
 

@@ -117,6 +117,7 @@ unsafe extern "C" {
     fn ab_native_tries_next(tries: u32, current: u32, next: u32) -> u32;
     fn ab_native_tries_judge(tries: u32, current: u32, from: u32) -> u32;
     fn ab_native_tries_answered(tries: u32, current: u32, winner: u32) -> u32;
+    fn ab_native_witness(of_link: *mut abi::Witnesses, host: u32, end: u32, now_ns: u64) -> i32;
 
     // Declared with one element: the true number stands beside each.
     static ab_native_reasons: [RawReason; 1];
@@ -377,6 +378,11 @@ pub fn tries_next(tries: u32, current: u32, next: u32) -> u32 {
 pub fn tries_judge(tries: u32, current: u32, from: u32) -> u32 {
     // SAFETY: as above.
     unsafe { ab_native_tries_judge(tries, current, from) }
+}
+
+pub fn witness(of_link: &mut abi::Witnesses, host: u32, end: u32, now_ns: u64) -> i32 {
+    // SAFETY: as above.
+    unsafe { ab_native_witness(of_link, host, end, now_ns) }
 }
 
 pub fn tries_answered(tries: u32, current: u32, winner: u32) -> u32 {

@@ -49,6 +49,7 @@ pub mod splitmix;
 pub mod spread;
 pub mod tries;
 mod vectors;
+pub mod witness;
 
 use std::net::Ipv6Addr;
 use std::sync::OnceLock;

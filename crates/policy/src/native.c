@@ -14,6 +14,7 @@
 #include "../../../bpf/policy/session.h"
 #include "../../../bpf/policy/trace.h"
 #include "../../../bpf/policy/tries.h"
+#include "../../../bpf/policy/witness.h"
 
 void ab_native_choose(const struct ab_choice *now, const struct ab_gauges *gauges, const struct ab_consistent *table,
 		      struct ab_request *q, __u32 tried, __u64 full, struct ab_decision *d)
@@ -272,3 +273,8 @@ const size_t ab_native_maps_count = sizeof(ab_native_maps) / sizeof(ab_native_ma
 
 const struct map_version ab_native_trunk_maps[] = { AB_TRUNK_MAP_VERSIONS(MAP_VERSION) };
 const size_t ab_native_trunk_maps_count = sizeof(ab_native_trunk_maps) / sizeof(ab_native_trunk_maps[0]);
+
+int ab_native_witness(struct ab_witnesses *of_link, __u32 host, __u32 end, __u64 now_ns)
+{
+	return ab_witness(of_link, host, end, now_ns);
+}

@@ -394,6 +394,8 @@ pub(super) fn difference(before: &Traffic, after: &Traffic) -> Traffic {
             rx_bytes: of(|t| t.rx_bytes)?,
             rx_progress: of(|t| t.rx_progress)?,
             syn_retries: of(|t| t.syn_retries)?,
+            retrying_hosts: of(|t| t.retrying_hosts)?,
+            retried_ends: of(|t| t.retried_ends)?,
         })
     };
     all().unwrap_or_default()

@@ -14,6 +14,7 @@ use anabranch_policy::abi::{
 };
 use anabranch_policy::paths::{Paths, Prefix, syn_sent};
 use anabranch_policy::tries::Attempt;
+use anabranch_policy::witness::Witnesses;
 use anabranch_policy::{
     Gauges, Granularity, NO_TABLE, PerFamily, Request, Rules, Syn, Tried, Why, Without,
     choose_and_race, session_word,
@@ -236,6 +237,7 @@ pub struct Nat {
     /// Of classes that survey their destinations, since somebody asked.
     opened: Vec<Opened>,
     traffic: Vec<Traffic>,
+    witnesses: Vec<Witnesses>,
     gauges: Box<Gauges>,
     /// How many there are of each.
     silent: BTreeMap<Silent, u64>,
@@ -275,6 +277,7 @@ impl Nat {
             told: Told::default(),
             opened: Vec::new(),
             traffic: vec![Traffic::default(); links],
+            witnesses: (0..links).map(|_| Witnesses::default()).collect(),
             gauges: Box::default(),
             silent: BTreeMap::new(),
             reassigned: 0,
@@ -496,14 +499,14 @@ impl Nat {
             }
             Syn::Follows => Settled::Bound,
             Syn::Again => {
-                self.repeat(net.now(), &entry);
+                self.repeat(net.now(), flow, &entry);
                 match entry.attempt.is_race() && self.take_race(net.now(), entry.class) {
                     true => Settled::Again,
                     false => Settled::Bound,
                 }
             }
             Syn::GoesOn => {
-                self.repeat(net.now(), &entry);
+                self.repeat(net.now(), flow, &entry);
                 self.leave(net, flow, entry)
             }
             Syn::Anew => {
@@ -515,8 +518,14 @@ impl Nat {
     }
 
     /// A SYN that nothing has answered is repeated (`count_syn_retry` of bpf/lib/outbound.h).
-    fn repeat(&mut self, now: Time, entry: &Entry) {
-        self.traffic[entry.link().index()].syn_retries += 1;
+    fn repeat(&mut self, now: Time, flow: FlowId, entry: &Entry) {
+        let Pair { user, server } = self.opening(flow).pair;
+        let link = entry.link().index();
+        let news = self.witnesses[link].repeat(user, server, now.as_nanos());
+        let traffic = &mut self.traffic[link];
+        traffic.syn_retries += 1;
+        traffic.retrying_hosts += u64::from(news.host);
+        traffic.retried_ends += u64::from(news.end);
         let others = entry.attempt.others().map(LinkId);
         let rivals = others.filter(|_| entry.attempt.is_race());
         for link in rivals.chain([entry.link()]) {

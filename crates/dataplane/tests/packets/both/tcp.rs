@@ -600,6 +600,29 @@ fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_t
 }
 
 #[test]
+fn a_host_that_repeats_syns_and_an_end_that_is_silent_are_one_witness_each() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let repeat = |rig: &mut Rig, from, to| {
+        let syn = tcp(from, to, "S", LOCAL_ISN, 0).frame();
+        for _ in 0..4 {
+            rig.lan_sends(&syn).sent("translated-out");
+        }
+        let carried = anabranch_core::DataPlane::counters(rig.plane()).unwrap()[0].carried();
+        [carried.retrying_hosts, carried.retried_ends]
+    };
+    assert_eq!(repeat(&mut rig, client(4000), server(80)), [1, 1]);
+    assert_eq!(
+        repeat(&mut rig, client(4001), server(443)),
+        [1, 1],
+        "other ports are nobody else"
+    );
+    assert_eq!(repeat(&mut rig, client(4002), second_server(80)), [1, 2]);
+    let second = SocketAddr::new(SECOND_CLIENT, 4000);
+    assert_eq!(repeat(&mut rig, second, server(80)), [2, 2]);
+}
+
+#[test]
 fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
