@@ -288,6 +288,8 @@ pub enum LinkState {
     Up,
     /// Suspected: probes are on their way.
     PossiblyDown,
+    /// It answers, and carries none of the connections that hosts begin: new flows take others.
+    Captive,
     /// Given up.
     Down,
     /// No device, address, gateway or carrier.

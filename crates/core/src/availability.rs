@@ -1,11 +1,12 @@
-//! Whether one link works: the machine of Guo 2004, figure 2.
+//! Whether one link works: the machine of Guo 2004, figure 2, and what each signal proves. docs/availability.md tells the whole.
 //!
 //! ```text
 //!            suspicion                 probes lost (foolsm)
 //!    UP  ───────────────►  POSSIBLY DOWN  ───────────────►  DOWN
-//!    ▲ ◄───── evidence ─────     ▲  link still used           │
-//!    └──────────── answers in a row, little loss ◄────────────┘
-//!                  and not held down
+//!    │▲ ◄───── evidence ─────     ▲  link still used           │
+//!    │└──────────── answers in a row, little loss ◄────────────┘
+//!    │              and not held down
+//!    └── users complain, one witness speaks for the link ──►  CAPTIVE: keeps its flows, takes no new ones
 //! ```
 //!
 //! *Evidence* of life is weak (any packet came in) or strict (a TCP segment acknowledged new data, or a probe was
@@ -14,22 +15,26 @@
 //! ([`Suspicion::Idle`]). It costs a probe and nothing else: packets that merely ended raise it too, because a
 //! download that died and one that finished look alike. Silence is cleared by any packet, the others by strict evidence.
 //!
-//! Only lost probes take a link down, by foolsm's rule: too many in a row, or too many in the window. A probe is lost at
+//! Only lost probes take a link down, by foolsm's rule: too many in a row, or too many in the window. On a link that loses probes
+//! anyway, it takes as many in a row as would come by chance once in [`CHANCE`] rows. A probe is lost at
 //! its deadline, which grants the round trip last measured and the queue that the link's own load explains: towards the
 //! internet what was sent and cannot have left yet; towards the LAN, where the queue is at the ISP and unseen, a fixed
 //! time as long as packets keep arriving. An answer after the deadline is an answer: the loss is taken back.
 //!
-//! Which targets count is told in [`targets`](crate::targets). Traffic outweighs them all:
+//! What all links show at once is explained by what they have in common. So a verdict waits until another link is heard of
+//! ([`Others`]); while none is, the gateways' answers count, and after [`COMMON`] the link is down.
 //!
-//! - What users' flows prove after a probe was sent makes up for its loss, and such proofs bring up a link that is down.
-//! - Near answers, which prove the access line only, neither clear nor prevent a suspicion against which users complain:
-//!   packets of [`COMPLAINT_POLLS`] readings over more than [`Config::one_way`] met nothing but silence, or
-//!   [`COMPLAINT_SYNS`] SYNs were repeated and no TCP flow made progress. A link that this takes down while only near
-//!   targets answered is not brought up by them before its hold-down is over. So a link whose far targets are filtered is
-//!   used on its gateway's word, and one that is dead behind its gateway costs its users a second now and then.
-//! - Of a link without NAT users never complain: what is sent over it may be answered over any other. Silence makes it
-//!   suspect, as ever, and its probes have the last word. Where answers are not counted ([`Answers::Uncounted`]), late probes may
-//!   be queued with them as long as packets are sent.
+//! Which targets count is told in [`targets`](crate::targets). Traffic outweighs them all: what users' flows prove after a probe
+//! was sent makes up for its loss, and such proofs bring up a link that is down.
+//!
+//! *Witnesses* speak against a link whose probes are answered ([`Complaint`]): hosts that repeat SYNs, and the ends that do not
+//! answer, each counted once. Two hosts and two ends, or three ends, outweigh near targets and far ones of one kind, and no more;
+//! and only where another link carries connections meanwhile. Such a link is captive: it answers, and carries nothing. Witnesses can be
+//! forged, so they end no flow. A link is tried again when a second kind answers, users' flows prove it, or after [`TRIAL`].
+//!
+//! Of a link without NAT users never complain: what is sent over it may be answered over any other. Silence makes it
+//! suspect, as ever, and its probes have the last word. Where answers are not counted ([`Answers::Uncounted`]), late probes may
+//! be queued with them as long as packets are sent.
 //!
 //! A link that goes down repeatedly is held down: it answers, and is not used. The time doubles with every further fall
 //! from [`Config::hold_down`] to [`Config::hold_down_max`], and one fall is forgotten with every [`Config::hold_forget`]
@@ -47,7 +52,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use anabranch_policy::abi::Traffic;
+use anabranch_policy::abi::{Traffic, WITNESS_NS};
 
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
@@ -116,6 +121,8 @@ pub enum State {
     Up,
     /// In use, and probes are on their way.
     PossiblyDown(Suspicion),
+    /// It answers, and carries nothing of what users begin: it keeps its flows, and takes new ones where no other link is left.
+    Captive,
     /// Out of use.
     Down(DownCause),
 }
@@ -196,48 +203,64 @@ impl Watch {
     }
 }
 
-/// Readings of the counters in which users sent, and a silence between them after which it is another matter.
-pub const COMPLAINT_POLLS: u32 = 6;
-/// SYNs sent again meanwhile.
-pub const COMPLAINT_SYNS: u64 = 3;
-const COMPLAINT_PAUSE: Duration = Duration::from_secs(5);
+/// So long a witness counts; the programs count the same one no more often ([`WITNESS_NS`]).
+const WITNESS: Duration = Duration::from_secs(5);
+const _: () = assert!(WITNESS.as_nanos() < WITNESS_NS as u128);
+/// A captive link is tried after this at least, and more rarely the more often it fell.
+pub const TRIAL: Duration = Duration::from_secs(30);
 
-/// What users' packets say against a link whose near targets answer.
-#[derive(Clone, Copy, Debug, Default)]
+/// Who says that a link carries nothing since anybody's connection last made progress over it: hosts and ends, each once.
+#[derive(Clone, Debug, Default)]
 struct Complaint {
-    /// The first and the last packet that met nothing but silence.
-    span: Option<(Time, Time)>,
-    /// Readings with such packets.
-    polls: u32,
-    syn_retries: u64,
+    /// When, and how many of each.
+    witnesses: VecDeque<(Time, u64, u64)>,
 }
 
 impl Complaint {
     fn see(&mut self, now: Time, carried: &Traffic) {
-        let paused = self
-            .span
-            .is_some_and(|(_, last)| now.since(last) > COMPLAINT_PAUSE);
-        if carried.rx_progress > 0 || paused {
-            *self = Complaint::default();
+        if carried.rx_progress > 0 {
+            self.witnesses.clear();
         }
-        if carried.rx_packets > 0 {
-            (self.span, self.polls) = (None, 0);
-        }
-        self.syn_retries += carried.syn_retries;
-        if carried.tx_packets > 0 {
-            let first = self.span.map_or(now, |(first, _)| first);
-            self.span = Some((first, now));
-            self.polls += 1;
+        self.witnesses.retain(|(at, ..)| now.since(*at) < WITNESS);
+        if carried.retrying_hosts + carried.retried_ends > 0 {
+            let (hosts, ends) = (carried.retrying_hosts, carried.retried_ends);
+            self.witnesses.push_back((now, hosts, ends));
         }
     }
 
-    fn is_grave(&self, patience: Duration) -> bool {
-        let long = self
-            .span
-            .is_some_and(|(first, last)| last.since(first) > patience);
-        (long && self.polls >= COMPLAINT_POLLS) || self.syn_retries >= COMPLAINT_SYNS
+    /// Since when, if it weighs more than one witness for the link.
+    fn grave_since(&self) -> Option<Time> {
+        let sum = |of: fn(&(Time, u64, u64)) -> u64| self.witnesses.iter().map(of).sum::<u64>();
+        let (hosts, ends) = (sum(|it| it.1), sum(|it| it.2));
+        let is_grave = ends >= 3 || (ends >= 2 && hosts >= 2);
+        let (since, ..) = self.witnesses.front()?;
+        is_grave.then_some(*since)
     }
 }
+
+/// What is known of the other links of a family, while one is judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// When any of them was last heard of; none: there are no others.
+    pub heard: Option<Time>,
+    /// When a connection last made progress over one of them.
+    pub carried: Option<Time>,
+    /// All of them and this one fell silent at once, and nothing beyond any gateway was heard since.
+    pub all_silent: bool,
+}
+
+/// So long a verdict waits for word of another link.
+pub const COMMON: Duration = Duration::from_secs(1);
+/// By chance a link goes down once in so many rows of probes.
+pub const CHANCE: f64 = 1e6;
+/// However much a link loses, so many in a row are no chance.
+const ROW_MAX: u32 = 16;
+/// So many times as much may be lost as is counted: a kind that misses several in a row is mute for a while.
+const UNCOUNTED: f64 = 1.5;
+/// Fewer probes of the last minute say nothing of what it loses.
+const MINUTE_LEAST: usize = 20;
+/// What it lost before is remembered for so many answers.
+const LOSSY_MEMORY: f64 = 256.0;
 
 /// How often a link went down of late.
 #[derive(Clone, Debug, Default)]
@@ -340,12 +363,31 @@ pub struct Availability {
     weak: Watch,
     strict: Watch,
     complaint: Complaint,
+    others: Others,
+    /// Since when enough is lost, while the verdict waits for word of another link, ...
+    waits: Option<Time>,
+    /// ... and when that came.
+    word: Option<Time>,
+    /// When the last of the probes was sent whose loss counted.
+    lost_sent: Time,
+    /// When a connection last made progress over it.
+    progressed: Option<Time>,
+    /// When anything beyond the gateway was last heard: that, or a far answer.
+    far_heard: Option<Time>,
+    /// Since when it is captive, or was.
+    captive_since: Time,
     targets: Targets,
     /// Of near and of far targets.
     round_trips: [Option<RoundTrip>; 2],
     outstanding: VecDeque<Outstanding>,
     window: VecDeque<Sample>,
     lost_in_a_row: u32,
+    /// When the first of these was sent.
+    losing_since: Option<Time>,
+    /// So many take it down.
+    row: u32,
+    /// The part of its probes that it loses, as far as it is remembered.
+    lossy: f64,
     answered_in_a_row: u32,
     next_probe: Option<Time>,
     quality: Probes,
@@ -357,9 +399,8 @@ pub struct Availability {
     /// It lacks its address for a moment: nothing is asked, and nothing is judged.
     is_changing: bool,
     falls: Falls,
+    /// Held down, or captive.
     held_until: Time,
-    /// Near answers do not count before.
-    near_barred_until: Time,
 }
 
 /// Answers to probes older than this are not waited for.
@@ -378,6 +419,7 @@ impl Availability {
     /// A link whose device is not known yet, with one far target. `config` is valid.
     pub fn new(now: Time, config: Config, metered: bool) -> Self {
         Availability {
+            row: config.down_consecutive,
             config,
             metered,
             answers: Answers::Here,
@@ -388,6 +430,13 @@ impl Availability {
             weak: Watch::default(),
             strict: Watch::default(),
             complaint: Complaint::default(),
+            others: Others::default(),
+            waits: None,
+            word: None,
+            lost_sent: now,
+            progressed: None,
+            far_heard: None,
+            captive_since: now,
             targets: Targets::new(&[TargetSpec {
                 reach: Reach::Far,
                 kind: Kind::Dns,
@@ -396,6 +445,8 @@ impl Availability {
             outstanding: VecDeque::new(),
             window: VecDeque::new(),
             lost_in_a_row: 0,
+            losing_since: None,
+            lossy: 0.0,
             answered_in_a_row: 0,
             next_probe: None,
             quality: Probes::default(),
@@ -405,7 +456,6 @@ impl Availability {
             is_changing: false,
             falls: Falls::default(),
             held_until: now,
-            near_barred_until: now,
         }
     }
 
@@ -439,6 +489,36 @@ impl Availability {
     /// The last probe that was judged is lost.
     pub fn is_losing(&self) -> bool {
         self.lost_in_a_row > 0
+    }
+
+    /// Since when probes are lost and nothing else is heard, if so.
+    pub fn silent_since(&self) -> Option<Time> {
+        let is_silent = matches!(
+            self.state,
+            State::PossiblyDown(_) | State::Down(DownCause::Unanswered(_))
+        );
+        self.losing_since.filter(|_| is_silent && self.is_losing())
+    }
+
+    /// No other link is in use.
+    pub fn is_alone(&self) -> bool {
+        self.others.heard.is_none()
+    }
+
+    /// It went down without word of any other link.
+    pub fn fell_unseen(&self) -> bool {
+        let is_unanswered = matches!(self.state, State::Down(DownCause::Unanswered(_)));
+        is_unanswered && self.others.heard.is_some() && self.word.is_none()
+    }
+
+    /// When a connection last made progress over it.
+    pub fn progressed(&self) -> Option<Time> {
+        self.progressed
+    }
+
+    /// When anything beyond its gateway was last heard.
+    pub fn far_heard(&self) -> Option<Time> {
+        self.far_heard
     }
 
     /// Lost and all probes of the window.
@@ -497,9 +577,13 @@ impl Availability {
         self.falls.within_an_hour(now)
     }
 
-    /// Until when it is held down, if it is.
+    /// Until when it is held down or captive, if it is.
     pub fn held_until(&self) -> Option<Time> {
-        (self.state == State::Down(DownCause::HeldDown)).then_some(self.held_until)
+        let is_held = matches!(
+            self.state,
+            State::Captive | State::Down(DownCause::HeldDown)
+        );
+        is_held.then_some(self.held_until)
     }
 
     /// How often it went down of late, and the first of those times.
@@ -592,7 +676,11 @@ impl Availability {
         if proved || (heard && self.is_settled_by_any_packet()) {
             self.proved = Some(now);
         }
+        if proved {
+            (self.progressed, self.far_heard) = (Some(now), Some(now));
+        }
         match self.state {
+            State::Captive if proved => self.enter(now, State::Up),
             State::PossiblyDown(Suspicion::Silent | Suspicion::Idle) if heard => {
                 self.enter(now, State::Up)
             }
@@ -612,6 +700,25 @@ impl Availability {
             _ => {}
         }
         self.tick(now, load);
+    }
+
+    /// How the other links of its family fare by now.
+    pub fn set_others(&mut self, now: Time, others: Others) {
+        self.others = others;
+        if self
+            .losing_since
+            .is_some_and(|since| others.heard > Some(since))
+        {
+            self.word.get_or_insert(now);
+        }
+        self.judge_complaint(now);
+    }
+
+    /// Another link wants to be compared with this one.
+    pub fn ask_soon(&mut self, now: Time) {
+        if self.state == State::Up && !self.is_changing {
+            self.enter(now, State::PossiblyDown(Suspicion::Idle));
+        }
     }
 
     /// Nothing but silence speaks against the link.
@@ -638,7 +745,13 @@ impl Availability {
         self.quality
             .answered(now, (id, probe.target), round_trip, before);
         self.targets.answered(probe.target, now, round_trip);
+        if self.targets.counts(probe.target, false) {
+            self.far_heard = Some(now);
+        }
         self.follow_pages(now);
+        if self.state == State::Captive && self.targets.kinds_heard(self.captive_since) > 1 {
+            self.enter(now, State::Up);
+        }
         let smoothed = self.round_trip_of(probe.target);
         // A busy link is slower than it is by itself.
         if probe.beside && smoothed.is_some() {
@@ -669,7 +782,12 @@ impl Availability {
     fn follow_pages(&mut self, now: Time) {
         let has_portal = self.targets.portal().is_some();
         match self.state {
-            State::Up | State::PossiblyDown(_) | State::Down(DownCause::HeldDown) if has_portal => {
+            State::Up
+            | State::PossiblyDown(_)
+            | State::Captive
+            | State::Down(DownCause::HeldDown)
+                if has_portal =>
+            {
                 self.enter(now, State::Down(DownCause::Portal));
             }
             State::Down(DownCause::Portal) if !has_portal => {
@@ -698,7 +816,7 @@ impl Availability {
 
     /// Lifts a hold-down: no other link is left.
     pub fn release(&mut self, now: Time) {
-        if self.held_until().is_some() {
+        if self.state == State::Down(DownCause::HeldDown) {
             self.enter(now, State::Up);
         }
     }
@@ -718,6 +836,9 @@ impl Availability {
         self.follow_pages(now);
         if self.held_until().is_some_and(|until| until <= now) {
             self.enter(now, State::Up);
+        }
+        if self.waits.is_some() {
+            self.judge_loss(now);
         }
         if let Some((suspicion, _)) = self
             .suspicions()
@@ -763,11 +884,18 @@ impl Availability {
     /// The probe to send at `now`, if one is due.
     pub fn next_probe(&mut self, now: Time, load: &LinkLoad) -> Option<Probe> {
         if self.next_probe.is_some_and(|due| due <= now) {
-            let (near_counts, explores) = (self.near_counts(now), self.explores());
-            let target = self.targets.next(near_counts, explores);
+            let target = match self.state {
+                State::Captive => self.targets.next_of_any_kind(),
+                _ => self.targets.next(self.near_counts(now), self.explores()),
+            };
             let probe = self.ask(now, load, target, false);
             self.next_probe = Some(now + self.pace(now, probe.deadline));
             return Some(probe);
+        }
+        if let Some(since) = self.complaint_since()
+            && let Some(target) = self.targets.next_unheard(since)
+        {
+            return Some(self.ask(now, load, target, true));
         }
         if self.page_due().is_some_and(|due| due <= now) {
             self.page_asked = Some(now);
@@ -796,6 +924,7 @@ impl Availability {
             self.outstanding.pop_front();
         }
         self.outstanding.push_back(probe);
+        self.targets.asked(target, now);
         self.asked = Some(now);
         Probe {
             id: probe.id,
@@ -811,14 +940,25 @@ impl Availability {
 
     /// When to call [`Availability::next_probe`].
     pub fn probe_due(&self) -> Option<Time> {
-        let due = [self.next_probe, self.page_due(), self.measure_due()];
+        let unheard = self
+            .complaint_since()
+            .filter(|since| self.targets.has_unheard(*since));
+        let due = [
+            self.next_probe,
+            unheard,
+            self.page_due(),
+            self.measure_due(),
+        ];
         due.into_iter().flatten().min()
     }
 
     fn page_due(&self) -> Option<Time> {
         let interval = match self.state {
             State::Down(DownCause::Portal) => PAGE_PORTAL,
-            State::Up | State::PossiblyDown(_) | State::Down(DownCause::HeldDown) => PAGE,
+            State::Up
+            | State::PossiblyDown(_)
+            | State::Captive
+            | State::Down(DownCause::HeldDown) => PAGE,
             State::Down(_) => return None,
         };
         if !self.targets.has_pages_beside() {
@@ -849,6 +989,7 @@ impl Availability {
             .map(Outstanding::deadline);
         deadlines
             .chain(self.held_until())
+            .chain(self.waits.map(|since| since + COMMON))
             .chain(self.suspicions().into_iter().filter_map(|(_, due)| due))
             .min()
     }
@@ -856,10 +997,29 @@ impl Availability {
     // ---- rules
 
     fn near_counts(&self, now: Time) -> bool {
-        let patience = self.config.one_way + self.round_trip().unwrap_or_default();
-        now >= self.near_barred_until
-            && self.targets.are_far_given_up(now, self.config.far_silence)
-            && !self.complaint.is_grave(patience)
+        self.others.all_silent || self.targets.are_far_given_up(now, self.config.far_silence)
+    }
+
+    /// Since when users complain of a link that is in use, while connections are carried over another.
+    fn complaint_since(&self) -> Option<Time> {
+        let since = self.complaint.grave_since()?;
+        let is_in_use = matches!(self.state, State::Up | State::PossiblyDown(_));
+        let is_compared = self.others.carried > Some(since);
+        (is_in_use && is_compared).then_some(since)
+    }
+
+    /// Once every kind of far targets was asked: whether more than one of them speaks for the link.
+    fn judge_complaint(&mut self, now: Time) {
+        let Some(since) = self.complaint_since() else {
+            return;
+        };
+        let is_late = |spec: TargetSpec| {
+            let mut probes = self.outstanding.iter().filter(|probe| probe.sent > since);
+            probes.any(|probe| probe.due <= now && self.targets.is_of(probe.target, spec))
+        };
+        if self.targets.unsettled_kinds(since).all(is_late) && self.targets.kinds_heard(since) < 2 {
+            self.enter(now, State::Captive);
+        }
     }
 
     /// What would make this link suspect, and when.
@@ -886,7 +1046,10 @@ impl Availability {
     }
 
     fn win(&mut self, now: Time, id: Option<ProbeId>) {
-        self.lost_in_a_row = 0;
+        if !matches!(self.state, State::Down(_)) {
+            self.learn_loss();
+        }
+        self.end_row();
         self.answered_in_a_row += 1;
         match self
             .window
@@ -909,7 +1072,7 @@ impl Availability {
     fn judge_answer(&mut self, now: Time) {
         let (lost, _) = self.loss();
         match self.state {
-            State::PossiblyDown(_) if lost < self.config.down_loss => self.enter(now, State::Up),
+            State::PossiblyDown(_) if !self.is_window_lost() => self.enter(now, State::Up),
             State::PossiblyDown(suspicion) => {
                 self.enter(now, State::Down(DownCause::Unanswered(suspicion)))
             }
@@ -920,13 +1083,16 @@ impl Availability {
                 let next = self.admitted(now);
                 self.enter(now, next);
             }
-            State::Down(DownCause::HeldDown | DownCause::Portal) => {}
+            State::Captive | State::Down(DownCause::HeldDown | DownCause::Portal) => {}
             State::Down(_) if self.answered_in_a_row == 1 => self.probe_soon(now),
             _ => {}
         }
     }
 
     fn lose(&mut self, now: Time, probe: Outstanding) {
+        if self.lost_in_a_row == 0 {
+            self.row = self.row_needed(now);
+        }
         self.targets.lost(probe.target, probe.sent);
         let near_counts = self.near_counts(now);
         let counts = self.targets.counts(probe.target, near_counts)
@@ -935,26 +1101,79 @@ impl Availability {
         if counts {
             self.record(now, Some(probe.id), Some(probe.target));
             self.lost_in_a_row += 1;
+            self.losing_since.get_or_insert(probe.sent);
+            self.lost_sent = probe.sent;
             self.answered_in_a_row = 0;
         }
         match self.state {
-            State::PossiblyDown(suspicion) if counts && self.is_too_much_lost() => {
-                self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
-            }
-            State::Down(DownCause::HeldDown | DownCause::Portal)
-                if counts && self.is_too_much_lost() =>
+            State::PossiblyDown(_)
+            | State::Captive
+            | State::Down(DownCause::HeldDown | DownCause::Portal)
+                if counts =>
             {
-                self.enter(now, State::Down(DownCause::Unanswered(Suspicion::Idle)));
+                self.probe_soon(now);
+                self.judge_loss(now);
             }
             State::PossiblyDown(_) | State::Down(DownCause::HeldDown | DownCause::Portal) => {
                 self.probe_soon(now);
             }
-            State::Up | State::Down(_) => {}
+            State::Up | State::Captive | State::Down(_) => {}
+        }
+    }
+
+    /// Down, if enough is lost and another link was heard of since, or there is none, or none was heard of for long. What ends
+    /// for all at once ends for each a little earlier or later: word that comes late counts with the next loss.
+    fn judge_loss(&mut self, now: Time) {
+        let suspicion = match self.state {
+            State::PossiblyDown(suspicion) => suspicion,
+            _ => Suspicion::Idle,
+        };
+        if !self.is_too_much_lost() {
+            self.waits = None;
+            return;
+        }
+        let waits = *self.waits.get_or_insert(now);
+        let is_word_good = |word: Time| word <= waits || word <= self.lost_sent;
+        let is_compared = self.others.heard.is_none() || self.word.is_some_and(is_word_good);
+        if is_compared || now >= waits + COMMON {
+            self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
         }
     }
 
     fn is_too_much_lost(&self) -> bool {
-        self.lost_in_a_row >= self.config.down_consecutive || self.loss().0 >= self.config.down_loss
+        self.lost_in_a_row >= self.row || self.is_window_lost()
+    }
+
+    /// On a link that loses probes anyway, they are no sign.
+    fn is_window_lost(&self) -> bool {
+        self.row == self.config.down_consecutive && self.loss().0 >= self.config.down_loss
+    }
+
+    /// So many lost probes in a row as chance makes in one of [`CHANCE`] rows, by what the link lost in the last minute before
+    /// the one that begins the row, and earlier.
+    fn row_needed(&self, now: Time) -> u32 {
+        let ProbeQuality { judged, lost, .. } = self.quality(now);
+        let (judged, lost) = (judged.saturating_sub(1), lost.saturating_sub(1));
+        let lately = match judged >= MINUTE_LEAST && lost > 1 {
+            true => at_least(lost as f64, judged as f64),
+            false => 0.0,
+        };
+        let part = lately.max(self.lossy * UNCOUNTED);
+        let row = (CHANCE.ln() / -part.min(0.9).ln()).ceil();
+        (row as u32).clamp(self.config.down_consecutive, ROW_MAX)
+    }
+
+    /// A row of losses that ends with an answer was no cut.
+    fn learn_loss(&mut self) {
+        for lost in std::iter::repeat_n(1.0, self.lost_in_a_row as usize).chain([0.0]) {
+            self.lossy += (lost - self.lossy) / LOSSY_MEMORY;
+        }
+    }
+
+    fn end_row(&mut self) {
+        self.lost_in_a_row = 0;
+        self.losing_since = None;
+        (self.waits, self.word) = (None, None);
     }
 
     fn probe_soon(&mut self, now: Time) {
@@ -980,8 +1199,9 @@ impl Availability {
         } else if !is_probed(self.state) {
             self.next_probe = Some(now);
         }
+        self.waits = None;
         if state == State::Up {
-            self.lost_in_a_row = 0;
+            self.end_row();
             self.outstanding
                 .iter_mut()
                 .filter(|probe| !probe.beside)
@@ -991,8 +1211,8 @@ impl Availability {
             self.state,
             State::Down(_) | State::PossiblyDown(Suspicion::Unproven)
         );
-        if was_trusted && matches!(state, State::Down(_)) {
-            self.fall(now);
+        if was_trusted && matches!(state, State::Down(_) | State::Captive) {
+            self.fall(now, state);
         }
         // That it was lost is told by its state. How it fares begins anew when it is back.
         if matches!(state, State::Down(_)) {
@@ -1002,12 +1222,13 @@ impl Availability {
         self.state = state;
     }
 
-    fn fall(&mut self, now: Time) {
-        let hold = self.falls.add(now, &self.config);
-        self.held_until = now + hold;
-        if self.targets.are_far_given_up(now, self.config.far_silence) {
-            self.near_barred_until = now + hold.max(self.config.hold_down);
+    fn fall(&mut self, now: Time, state: State) {
+        let mut hold = self.falls.add(now, &self.config);
+        if state == State::Captive {
+            hold = hold.max(TRIAL);
+            self.captive_since = now;
         }
+        self.held_until = now + hold;
         self.complaint = Complaint::default();
     }
 
@@ -1015,7 +1236,9 @@ impl Availability {
     fn pace(&self, now: Time, deadline: Time) -> Duration {
         match self.state {
             State::PossiblyDown(Suspicion::Idle) if self.lost_in_a_row == 0 => deadline.since(now),
-            State::Down(DownCause::HeldDown | DownCause::Portal) if self.lost_in_a_row == 0 => {
+            State::Captive | State::Down(DownCause::HeldDown | DownCause::Portal)
+                if self.lost_in_a_row == 0 =>
+            {
                 self.slowed(self.config.idle_probe).max(deadline.since(now))
             }
             State::Down(_) if self.answered_in_a_row == 0 => self.slowed(self.config.down_interval),
@@ -1040,7 +1263,7 @@ impl Availability {
     fn forget_probes(&mut self) {
         self.outstanding.clear();
         self.window.clear();
-        self.lost_in_a_row = 0;
+        self.end_row();
         self.proved = None;
         self.sent = None;
         self.weak = Watch::default();
@@ -1050,6 +1273,12 @@ impl Availability {
         self.quality.forget();
         self.page_asked = None;
     }
+}
+
+/// What part so many of so many tell of at least: one and a half standard errors less.
+fn at_least(lost: f64, judged: f64) -> f64 {
+    let part = lost / judged;
+    (part - 1.5 * (part * (1.0 - part) / judged).sqrt()).max(0.0)
 }
 
 /// Whether probes are sent at a pace of their own.

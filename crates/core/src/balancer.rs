@@ -97,6 +97,13 @@ pub enum Event {
         /// Why.
         suspicion: Suspicion,
     },
+    /// The link answers, and carries nothing of what users begin; new flows take others.
+    Captive {
+        /// Which.
+        link: LinkId,
+        /// For which.
+        family: Family,
+    },
     /// The link is used again.
     LinkUp {
         /// Which.
@@ -211,7 +218,7 @@ pub struct PathStatus {
     pub targets: Vec<TargetRecord>,
     /// Nothing beyond the access line answers.
     pub near_only: bool,
-    /// Until when it answers without being used.
+    /// Until when it answers without being used, or captive.
     pub held_until: Option<Time>,
     /// How often it went down of late, and the first of those times.
     pub falls: usize,

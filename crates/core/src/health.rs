@@ -9,6 +9,9 @@ use crate::availability::{DownCause, State};
 use crate::balancer::{LinkStatus, PathStatus};
 use crate::link::{Admin, Missing};
 
+/// What [`State::Captive`] means.
+pub const CAPTIVE: &str =
+    "captive: it answers, and carries none of the connections that hosts begin";
 /// So many times within an hour are too many.
 const FLAPPING_FALLS: usize = 3;
 
@@ -21,6 +24,8 @@ pub enum Alarm {
     Unconfigured(Missing),
     /// It is not used, for this.
     Down(DownCause),
+    /// It answers, and carries nothing of what users begin.
+    Captive,
     /// It lost so many probes of so many within the last minute: at least 3, and one of 20.
     Lossy {
         /// Of those that were judged.
@@ -46,6 +51,7 @@ impl Alarm {
         });
         let state = match path.state {
             State::Up | State::PossiblyDown(_) => lossy,
+            State::Captive => Some(Alarm::Captive),
             State::Down(DownCause::Absent(missing @ (Missing::Device | Missing::Carrier))) => {
                 Some(Alarm::Absent(missing))
             }
@@ -62,7 +68,7 @@ impl Alarm {
         match self {
             Alarm::Absent(_) => "absent",
             Alarm::Unconfigured(_) => "unconfigured",
-            Alarm::Down(DownCause::Portal) => "captive",
+            Alarm::Captive | Alarm::Down(DownCause::Portal) => "captive",
             Alarm::Down(_) => "down",
             Alarm::Lossy { .. } => "lossy",
             Alarm::Flapping(_) => "flapping",
@@ -75,6 +81,7 @@ impl fmt::Display for Alarm {
         match self {
             Alarm::Absent(missing) | Alarm::Unconfigured(missing) => missing.fmt(f),
             Alarm::Down(cause) => cause.fmt(f),
+            Alarm::Captive => f.write_str(CAPTIVE),
             Alarm::Lossy { lost, judged } => {
                 let percent = 100.0 * *lost as f64 / *judged as f64;
                 write!(

@@ -79,7 +79,7 @@ pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
 pub use driver::{Driver, Effect};
-pub use health::{Alarm, is_dark};
+pub use health::{Alarm, CAPTIVE, is_dark};
 pub use link::{
     Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn, RateNeed,
 };

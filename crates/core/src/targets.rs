@@ -173,6 +173,34 @@ impl Silence {
 struct Group {
     spec: TargetSpec,
     silence: Silence,
+    /// When any of them was last asked, ...
+    asked: Option<Time>,
+    /// ... and when the last of the probes that were lost was sent.
+    lost: Option<Time>,
+}
+
+impl Group {
+    fn new(spec: TargetSpec) -> Self {
+        Group {
+            spec,
+            silence: Silence::default(),
+            asked: None,
+            lost: None,
+        }
+    }
+
+    /// It is a witness of what is beyond the gateway.
+    fn is_far(&self) -> bool {
+        self.spec.reach == Reach::Far
+    }
+
+    fn is_heard(&self, since: Time) -> bool {
+        self.silence.last_answer > Some(since)
+    }
+
+    fn is_settled(&self, since: Time) -> bool {
+        self.is_heard(since) || self.lost > Some(since)
+    }
 }
 
 /// The targets of one link.
@@ -181,8 +209,8 @@ pub(crate) struct Targets {
     records: Vec<TargetRecord>,
     groups: Vec<Group>,
     sent: u64,
-    /// Where the turn begins among those relied on, among the rest, and among pages.
-    turns: [usize; 3],
+    /// Where the turn begins among those relied on, among the rest, among pages, and among kinds.
+    turns: [usize; 4],
 }
 
 impl Targets {
@@ -191,17 +219,14 @@ impl Targets {
         let mut groups: Vec<Group> = Vec::new();
         for &spec in specs {
             if !groups.iter().any(|group| group.spec == spec) {
-                groups.push(Group {
-                    spec,
-                    silence: Silence::default(),
-                });
+                groups.push(Group::new(spec));
             }
         }
         Targets {
             records: specs.iter().copied().map(TargetRecord::new).collect(),
             groups,
             sent: 0,
-            turns: [0; 3],
+            turns: [0; 4],
         }
     }
 
@@ -228,7 +253,7 @@ impl Targets {
             };
         }
         for group in &mut self.groups {
-            group.silence = Silence::default();
+            *group = Group::new(group.spec);
         }
     }
 
@@ -356,7 +381,84 @@ impl Targets {
         let spec = record.spec();
         for group in self.groups.iter_mut().filter(|group| group.spec == spec) {
             group.silence.lose(sent);
+            group.lost = Some(sent);
         }
+    }
+
+    /// A probe to it is sent.
+    pub fn asked(&mut self, index: usize, now: Time) {
+        let Some(record) = self.records.get(index) else {
+            return;
+        };
+        let spec = record.spec();
+        for group in self.groups.iter_mut().filter(|group| group.spec == spec) {
+            group.asked = Some(now);
+        }
+    }
+
+    // ---- kinds as witnesses: all targets of a kind are one, for what filters or forges one answers for all
+
+    /// Kinds of far targets that have answered since.
+    pub fn kinds_heard(&self, since: Time) -> usize {
+        let far = self.groups.iter().filter(|group| group.is_far());
+        far.filter(|group| group.is_heard(since)).count()
+    }
+
+    /// Kinds of far targets that have neither answered since nor lost a probe that was sent since. Pages are asked in their own
+    /// time.
+    pub fn unsettled_kinds(&self, since: Time) -> impl Iterator<Item = TargetSpec> {
+        let kinds = self.judged_kinds();
+        let unsettled = kinds.filter(move |group| !group.is_settled(since));
+        unsettled.map(|group| group.spec)
+    }
+
+    pub fn is_of(&self, index: usize, spec: TargetSpec) -> bool {
+        self.records
+            .get(index)
+            .is_some_and(|record| record.spec() == spec)
+    }
+
+    /// One that has not been asked since is there.
+    pub fn has_unheard(&self, since: Time) -> bool {
+        self.unheard(since).is_some()
+    }
+
+    /// A target of a kind that was not asked since.
+    pub fn next_unheard(&mut self, since: Time) -> Option<usize> {
+        let spec = self.unheard(since)?;
+        Some(self.next_of_kind(spec))
+    }
+
+    /// A far target, of each kind in turn.
+    pub fn next_of_any_kind(&mut self) -> usize {
+        let kinds: Vec<TargetSpec> = self.judged_kinds().map(|group| group.spec).collect();
+        self.turns[3] += 1;
+        match kinds[..] {
+            [] => self.next(true, true),
+            _ => self.next_of_kind(kinds[self.turns[3] % kinds.len()]),
+        }
+    }
+
+    fn judged_kinds(&self) -> impl Iterator<Item = &Group> {
+        let far = || self.groups.iter().filter(|group| group.is_far());
+        let only_pages = far().all(|group| group.spec.kind == Kind::Http);
+        far().filter(move |group| only_pages || group.spec.kind != Kind::Http)
+    }
+
+    fn unheard(&self, since: Time) -> Option<TargetSpec> {
+        let mut kinds = self.judged_kinds();
+        let unheard = kinds.find(|group| !group.is_heard(since) && group.asked <= Some(since))?;
+        Some(unheard.spec)
+    }
+
+    fn next_of_kind(&mut self, spec: TargetSpec) -> usize {
+        let of_kind: Vec<usize> = (0..self.records.len())
+            .filter(|index| self.records[*index].spec() == spec)
+            .collect();
+        let index = of_kind[self.sent as usize % of_kind.len()];
+        self.sent += 1;
+        self.records[index].sent += 1;
+        index
     }
 
     // ---- pages

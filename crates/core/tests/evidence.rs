@@ -1,13 +1,15 @@
 //! Whose answers and whose silence count, in virtual time: one link, its targets, and what its users see.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use anabranch_core::availability::{Answers, Availability};
+use anabranch_core::availability::{Answers, Availability, Others};
 use anabranch_core::bandwidth::LinkLoad;
 use anabranch_core::{
     Config, DownCause, Kind, LinkSpec, LinkState, Missing, ProbeId, Reach, State, TargetSpec, Time,
 };
 use anabranch_policy::abi::Traffic;
+use anabranch_policy::splitmix::SplitMix64;
 
 const STEP: Duration = Duration::from_millis(10);
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -167,42 +169,233 @@ fn where_resolvers_are_filtered_a_link_is_used_on_its_gateways_word_and_its_user
     assert_eq!(line.falls(settled), [], "{:?}", line.states);
 }
 
-#[test]
-fn a_link_that_ends_behind_its_gateway_loses_to_its_users_silence_and_is_tried_ever_more_rarely() {
-    let mut line = Line::new(&FOUND);
-    let gateway_only = |target| target == GATEWAY;
-    line.run(S(5), gateway_only, |_| nothing());
-    assert!(!line.is_down());
-    let begun = line.now;
-    for _ in 0..12_000 {
-        // Users are elsewhere while it is down.
-        let used = !line.is_down();
-        line.run(STEP * 5, gateway_only, |_| {
-            if used { unanswered() } else { nothing() }
-        });
+/// What hosts say against a link: so many hosts repeat SYNs to so many ends.
+#[derive(Clone, Copy)]
+struct Said {
+    hosts: u64,
+    ends: u64,
+}
+
+impl Line {
+    /// They repeat SYNs three times a second, for `time`, and the programs count each of them every six seconds. `elsewhere`:
+    /// connections are carried over another link meanwhile.
+    fn complain(
+        &mut self,
+        time: Duration,
+        said: Said,
+        elsewhere: bool,
+        answers: fn(usize) -> bool,
+    ) {
+        for step in 0..time.as_millis() / 50 {
+            let others = Others {
+                heard: Some(self.now),
+                carried: Some(self.now).filter(|_| elsewhere),
+                all_silent: false,
+            };
+            self.machine.set_others(self.now, others);
+            let is_counted = step % 120 == 0;
+            let carried = Traffic {
+                syn_retries: u64::from(step % 6 == 0),
+                retrying_hosts: if is_counted { said.hosts } else { 0 },
+                retried_ends: if is_counted { said.ends } else { 0 },
+                ..unanswered()
+            };
+            self.run(Duration::from_millis(50), answers, |_| carried);
+        }
     }
-    let falls = line.falls(begun);
-    assert!(falls[0].since(begun) < S(3), "{falls:?}");
-    let returns = line.returns(begun);
-    let rests: Vec<u64> = falls
-        .iter()
-        .zip(&returns)
-        .map(|(fall, back)| back.since(*fall).as_secs())
-        .collect();
-    assert!(rests.len() < 9, "{rests:?}");
+
+    fn is_captive(&self) -> bool {
+        self.machine.state() == State::Captive
+    }
+}
+
+/// Nothing beyond the gateway answers; only a resolver does, or what answers in its name; only that and pings.
+fn near_only(target: usize) -> bool {
+    target == GATEWAY_OF_KINDS
+}
+
+fn dns_only(target: usize) -> bool {
+    target == GATEWAY_OF_KINDS || KINDS[target].kind == Kind::Dns
+}
+
+fn dns_and_icmp(target: usize) -> bool {
+    target == GATEWAY_OF_KINDS || KINDS[target].kind != Kind::Tcp
+}
+
+const GATEWAY_OF_KINDS: usize = 6;
+const SEVERAL: Said = Said { hosts: 2, ends: 2 };
+
+#[test]
+fn several_witnesses_outweigh_the_gateway_and_answers_of_one_kind_and_no_more() {
+    for (answers, one_host_of_many) in [(near_only as fn(usize) -> bool, false), (dns_only, true)] {
+        let said = match one_host_of_many {
+            true => Said { hosts: 1, ends: 3 },
+            false => SEVERAL,
+        };
+        let mut line = of_kinds();
+        line.run(S(60), answers, |_| nothing());
+        assert!(line.is_up(), "{:?}", line.states);
+        let begun = line.now;
+        line.complain(S(4), said, true, answers);
+        assert!(line.is_captive(), "{:#?}", line.machine);
+        let (at, _) = line
+            .states
+            .iter()
+            .rev()
+            .find(|(_, state)| *state == State::Captive)
+            .unwrap();
+        assert!(at.since(begun) < S(2), "after {:?}", at.since(begun));
+        assert_eq!(line.falls(begun), [], "no flow ends for what can be forged");
+    }
+    for (answers, said, elsewhere) in [
+        (
+            dns_and_icmp as fn(usize) -> bool,
+            Said { hosts: 9, ends: 9 },
+            true,
+        ),
+        // One dead server, one host with two.
+        (near_only, Said { hosts: 9, ends: 1 }, true),
+        (dns_only, Said { hosts: 1, ends: 2 }, true),
+        // Nothing is carried over any link: it is not this one.
+        (near_only, Said { hosts: 9, ends: 9 }, false),
+    ] {
+        let mut line = of_kinds();
+        line.run(S(60), answers, |_| nothing());
+        let begun = line.now;
+        line.complain(S(30), said, elsewhere, answers);
+        assert!(
+            line.states
+                .iter()
+                .all(|(_, state)| *state != State::Captive),
+            "{:?}",
+            line.states
+        );
+        assert_eq!(line.falls(begun), []);
+    }
+}
+
+#[test]
+fn a_link_whose_other_kinds_fell_silent_is_captive_as_well() {
+    let mut line = of_kinds();
+    line.run(S(60), |_| true, |_| nothing());
+    line.complain(S(4), SEVERAL, true, dns_only);
+    assert!(line.is_captive(), "{:?}", line.states);
+}
+
+#[test]
+fn a_captive_link_is_tried_again_after_a_while_and_at_once_when_it_carries_or_another_kind_answers()
+{
+    let captive = || {
+        let mut line = of_kinds();
+        line.run(S(60), dns_only, |_| nothing());
+        line.complain(S(4), SEVERAL, true, dns_only);
+        assert!(line.is_captive());
+        line
+    };
+    let mut line = captive();
+    let until = line.machine.held_until().unwrap();
+    assert!(until.since(line.now) > S(20));
+    let probes = line.probes;
+    line.run(S(20), dns_only, |_| nothing());
     assert!(
-        rests[0] >= 5 && rests[1] >= 5 && rests[2] >= 10 && rests[3] >= 20,
-        "{rests:?}"
+        line.is_captive() && line.probes - probes < 25,
+        "{}",
+        line.probes - probes
     );
-    let used: Vec<Duration> = returns
-        .iter()
-        .zip(&falls[1..])
-        .map(|(back, fall)| fall.since(*back))
-        .collect();
+    line.run(S(12), dns_only, |_| nothing());
+    assert!(line.is_up());
+    line.complain(S(4), SEVERAL, true, dns_only);
+    let again = line.machine.held_until().unwrap();
+    assert!(again.since(line.now) > S(25), "a second time, no sooner");
+
+    let mut line = captive();
+    line.run(S(5), dns_and_icmp, |_| nothing());
+    assert!(line.is_up(), "{:?}", line.states);
+
+    let mut line = captive();
+    line.run(S(1), dns_only, |_| requests());
+    assert!(line.is_up(), "{:?}", line.states);
+
+    let mut line = captive();
+    line.run(S(8), |_| false, |_| nothing());
     assert!(
-        used.iter().all(|time| *time < S(3)),
-        "each trial is short: {used:?}"
+        line.is_down(),
+        "what answers no longer is down: {:?}",
+        line.states
     );
+}
+
+/// How many probes of a hundred are lost.
+fn lossy(seed: u64, percent: u64) -> impl Fn(usize) -> bool {
+    let draws = RefCell::new(SplitMix64(seed));
+    move |_| draws.borrow_mut().draw() % 100 >= percent
+}
+
+#[test]
+fn a_link_that_loses_is_not_taken_for_dead_and_its_cut_is_found_all_the_same() {
+    const SEEDS: std::ops::Range<u64> = 0..20;
+    for (round_trip_loss, within) in [(10, Duration::from_millis(1500)), (36, S(3))] {
+        for seed in SEEDS {
+            let mut line = of_kinds();
+            let answers = lossy(seed, round_trip_loss);
+            line.run(S(60), |_| true, |_| nothing());
+            line.run(S(600), &answers, |_| nothing());
+            let begun = line.now;
+            let mut lossy_minutes = 0;
+            for _ in 0..60 {
+                line.run(S(60), &answers, |_| nothing());
+                lossy_minutes += u32::from(line.machine.quality(line.now).is_lossy());
+            }
+            let told = format!("{round_trip_loss} %, seed {seed}");
+            assert_eq!(line.falls(begun), [], "{told}: {:#?}", line.machine);
+            assert!(lossy_minutes > 40, "{told}: {lossy_minutes}");
+            line.run(S(60), &answers, |_| requests());
+            let cut = line.now;
+            line.run(S(5), |_| false, |_| unanswered());
+            let after = line.falls(cut).first().map(|fall| fall.since(cut));
+            assert!(
+                after.is_some_and(|after| after <= within),
+                "{told}: {after:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_verdict_waits_for_word_of_another_link_but_not_for_long() {
+    for (heard, within_ms) in [(true, 800), (false, 1800)] {
+        let mut line = of_kinds();
+        line.run(S(60), |_| true, |_| requests());
+        let cut = line.now;
+        for _ in 0..60 {
+            let others = Others {
+                heard: Some(if heard { line.now } else { cut }),
+                ..Others::default()
+            };
+            line.machine.set_others(line.now, others);
+            line.run(Duration::from_millis(50), |_| false, |_| unanswered());
+        }
+        let after = line.falls(cut)[0].since(cut).as_millis();
+        let least = if heard { 0 } else { 1000 };
+        assert!((least..=within_ms).contains(&after), "{heard}: {after} ms");
+    }
+}
+
+#[test]
+fn while_all_links_are_silent_gateways_are_heard() {
+    let mut line = of_kinds();
+    line.run(S(60), |_| true, |_| nothing());
+    let cut = line.now;
+    for _ in 0..200 {
+        let others = Others {
+            heard: Some(cut),
+            carried: None,
+            all_silent: line.now.since(cut) > S(2),
+        };
+        line.machine.set_others(line.now, others);
+        line.run(Duration::from_millis(50), near_only, |_| nothing());
+    }
+    assert_eq!(line.machine.state(), State::Up, "{:?}", line.states);
 }
 
 /// Without NAT, whose answers all come by another link.
@@ -242,25 +435,6 @@ fn a_link_without_nat_that_answers_no_probe_is_down_within_a_second_under_traffi
         "{falls:?}: {:?}",
         line.states
     );
-}
-
-#[test]
-fn repeated_syns_outweigh_the_gateways_word() {
-    let mut line = Line::new(&FOUND);
-    let gateway_only = |target| target == GATEWAY;
-    line.run(S(5), gateway_only, |_| nothing());
-    // Something comes in, and no connection succeeds.
-    let syns = |now: Time| match now.as_nanos() / 1_000_000 % 1000 {
-        0 => Traffic {
-            syn_retries: 1,
-            rx_packets: 1,
-            ..unanswered()
-        },
-        _ => nothing(),
-    };
-    let begun = line.now;
-    line.run(S(8), gateway_only, syns);
-    assert_ne!(line.falls(begun), [], "{:?}", line.states);
 }
 
 #[test]

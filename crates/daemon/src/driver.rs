@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event, Family,
-    LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest,
+    Admin, Balancer, BuildError, CAPTIVE, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event,
+    Family, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest,
     Question, TargetSpec, Time, is_dark,
 };
 
@@ -248,6 +248,9 @@ impl Driver {
                 family,
                 suspicion,
             } => tracing::info!("{} possibly down: {suspicion}", self.subject(link, family)),
+            Event::Captive { link, family } => {
+                tracing::warn!("{} {CAPTIVE}", self.subject(link, family));
+            }
             Event::LinkUp {
                 link,
                 family,

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Alarm, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, Family, Kind,
-    LinkCounters, LinkId, LinkStatus as Balanced, PathStatus as Fares, ProbeQuality, Reach, State,
-    Time, is_dark,
+    Admin, Alarm, CAPTIVE, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, Family,
+    Kind, LinkCounters, LinkId, LinkStatus as Balanced, PathStatus as Fares, ProbeQuality, Reach,
+    State, Time, is_dark,
 };
 
 use crate::config::{Link, Rate};
@@ -313,7 +313,7 @@ fn link_problems<P: Plane, S: Surroundings>(
     });
     let alarms = alarms.map(|(family, named, fares, alarm)| {
         let words = match alarm {
-            Alarm::Lossy { .. } | Alarm::Flapping(_) => alarm.to_string(),
+            Alarm::Lossy { .. } | Alarm::Flapping(_) | Alarm::Captive => alarm.to_string(),
             Alarm::Absent(_) | Alarm::Unconfigured(_) | Alarm::Down(_) => {
                 let wrong = gateway.wrong_answers.get(&(balanced.link, family));
                 let view = view.map(|view| &view.paths[family]);
@@ -375,6 +375,7 @@ fn state(admin: Admin, fares: &Fares) -> LinkState {
         (Admin::Drain, _) => LinkState::Drained,
         (Admin::Up, State::Up) => LinkState::Up,
         (Admin::Up, State::PossiblyDown(_)) => LinkState::PossiblyDown,
+        (Admin::Up, State::Captive) => LinkState::Captive,
     }
 }
 
@@ -402,6 +403,7 @@ fn why(
         (_, State::Up, _) if !fares.filtered.is_empty() => filtered(&fares.filtered),
         (_, State::Up, _) => "answers".to_owned(),
         (_, State::PossiblyDown(suspicion), _) => suspicion.to_string(),
+        (_, State::Captive, _) => captive(now, fares),
         (_, State::Down(DownCause::HeldDown), _) => held_down(now, fares),
         (_, State::Down(DownCause::Portal), _) => match wrong_answer {
             Some(answer) => format!("captive portal: {answer}"),
@@ -418,6 +420,13 @@ fn filtered(kinds: &[Kind]) -> String {
         "answers; {} is not answered over this link: filtered",
         kinds.join(" and ")
     )
+}
+
+fn captive(now: Time, fares: &Fares) -> String {
+    let left = fares
+        .held_until
+        .map_or(Duration::ZERO, |until| until.since(now));
+    format!("{CAPTIVE}; tried again in {} s", left.as_secs_f64().ceil())
 }
 
 fn held_down(now: Time, fares: &Fares) -> String {

@@ -322,7 +322,7 @@ fn draw_lanes(whole: &Area, strip: &Area, span_s: &Range<f64>, series: &[LinkSer
     Ok(())
 }
 
-/// Full colour means up, half means suspect, an empty frame means down: shape and word, not colour alone.
+/// Full colour means up, half means suspect or captive, an empty frame means down: shape and word, not colour alone.
 fn draw_lane(
     area: &Area,
     chart: &Plane,
@@ -335,7 +335,7 @@ fn draw_lane(
     let corners = [(left, top + 2), (right, bottom - 2)];
     match state {
         LinkState::Up => area.draw(&Rectangle::new(corners, colour(lane).mix(0.72).filled()))?,
-        LinkState::Suspect => {
+        LinkState::Suspect | LinkState::Captive => {
             area.draw(&Rectangle::new(corners, colour(lane).mix(0.3).filled()))?
         }
         LinkState::Down => area.draw(&Rectangle::new(corners, INK.mix(0.6)))?,

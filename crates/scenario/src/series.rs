@@ -13,6 +13,8 @@ pub enum LinkState {
     Up,
     /// It may have failed.
     Suspect,
+    /// It answers, and carries nothing of what users begin.
+    Captive,
     /// It is given up.
     Down,
 }
@@ -23,6 +25,7 @@ impl LinkState {
         match self {
             LinkState::Up => "up",
             LinkState::Suspect => "suspect",
+            LinkState::Captive => "captive",
             LinkState::Down => "down",
         }
     }

@@ -387,6 +387,7 @@ fn state(path: &PathStatus) -> String {
         // Metered, and another link is usable; or its policy leaves it out.
         LinkState::Up => "standby".to_owned(),
         LinkState::PossiblyDown => table::doubtful("possibly down").to_string(),
+        LinkState::Captive => table::bad("CAPTIVE").to_string(),
         LinkState::Down => table::bad("DOWN").to_string(),
         LinkState::Absent => table::bad("absent").to_string(),
         LinkState::Drained => table::doubtful("drained").to_string(),

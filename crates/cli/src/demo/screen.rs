@@ -127,6 +127,7 @@ fn state_word(state: LinkState, width: usize) -> String {
     match state {
         LinkState::Up => table::good(format!("{:width$}", "up")).to_string(),
         LinkState::Suspect => table::doubtful(format!("{:width$}", "suspect")).to_string(),
+        LinkState::Captive => table::doubtful(format!("{:width$}", "captive")).to_string(),
         LinkState::Down => table::bad(format!("{:width$}", "DOWN")).to_string(),
     }
 }

@@ -7,10 +7,10 @@ use anabranch_policy::abi::Traffic;
 use anabranch_policy::{Family, PerFamily};
 
 use super::Event;
-use crate::availability::{Answers, Availability, State, Suspicion};
+use crate::availability::{Answers, Availability, DownCause, Others, State, Suspicion};
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
-use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
+use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, Missing};
 use crate::measure::{FlowSizes, Mixture};
 use crate::quality::Flows;
 use crate::rounds::{PACE, Rounds};
@@ -20,6 +20,12 @@ use crate::time::Time;
 const QUIET: Duration = Duration::from_secs(1);
 /// A gateway that carries nothing reads its counters so much less often: it wakes a processor for each reading.
 const QUIET_POLLS: u32 = 3;
+/// Links that fall silent within so long fall silent at once.
+const AT_ONCE: Duration = Duration::from_secs(3);
+/// A plug that is moved, a switch that negotiates anew: without a carrier for so long, flows do not end.
+const BOUNCE: Duration = Duration::from_millis(400);
+/// So long a link that is back may take to answer, and one that fell with all others to follow them back.
+const FOLLOW: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
 pub(super) struct Link {
@@ -42,6 +48,8 @@ pub(super) struct Path {
     /// The state that was last made an event.
     told: State,
     down_since: Time,
+    /// Since when its flows have had reason to end, while that may pass.
+    leaving: Option<Leaving>,
     /// Whether it works and what is ordered, and since when.
     shown: (bool, Admin),
     pub(super) changed: Time,
@@ -49,6 +57,16 @@ pub(super) struct Path {
     pub(super) losses: u64,
     /// As many of these were for good: its flows end though no other link can take them.
     pub(super) lost_for_good: u64,
+}
+
+/// What a path that is down waits for before its flows end.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    /// Since when it has been in this state, or another link has been there to take its flows.
+    since: Option<Time>,
+    state: State,
+    /// It fell when nothing was heard of any other, or as the last of those that fell at once.
+    with_all: bool,
 }
 
 impl Link {
@@ -138,6 +156,17 @@ impl Link {
         self.is_eligible(family) && self.paths[family].works()
     }
 
+    fn fell_lately(&self, now: Time, family: Family) -> bool {
+        let path = &self.paths[family];
+        let is_down = matches!(path.told, State::Down(DownCause::Unanswered(_)));
+        is_down && now.since(path.down_since) < AT_ONCE
+    }
+
+    /// It carries what users begin, as far as anybody knows.
+    fn carries(&self, family: Family) -> bool {
+        self.is_alive(family) && self.paths[family].availability.state() != State::Captive
+    }
+
     /// Flows that are bound to it get nowhere, or are not wanted.
     pub(super) fn is_lost(&self, family: Family) -> bool {
         self.admin == Admin::Down || !self.paths[family].works()
@@ -150,6 +179,7 @@ impl Path {
         Path {
             told: availability.state(),
             down_since: now,
+            leaving: None,
             shown: (false, Admin::Up),
             changed: now,
             losses: 1,
@@ -174,36 +204,85 @@ impl Path {
         }
     }
 
+    fn leave(&mut self, now: Time, others_fell: bool) {
+        let state = self.availability.state();
+        let is_alone = self.availability.is_alone();
+        let with_all = self.availability.fell_unseen() || is_alone && others_fell;
+        let since = (!with_all).then_some(now);
+        self.leaving = Some(Leaving {
+            since,
+            state,
+            with_all,
+        });
+    }
+
+    /// Its flows end when what may pass has not passed. `others`: another link is there to take them.
+    fn end_flows_in_time(&mut self, now: Time, others: bool) {
+        let state = self.availability.state();
+        let Some(mut leaving) = self.leaving.filter(|_| !self.works()) else {
+            self.leaving = None;
+            return;
+        };
+        if leaving.state != state || (leaving.with_all && !others) {
+            leaving.since = None;
+        }
+        leaving.state = state;
+        let since = *leaving.since.get_or_insert(now);
+        let patience = match state {
+            _ if leaving.with_all => FOLLOW,
+            State::Down(DownCause::Absent(Missing::Carrier)) => BOUNCE,
+            State::Down(DownCause::Returning) => FOLLOW,
+            _ => Duration::ZERO,
+        };
+        self.leaving = Some(leaving);
+        if now >= since + patience && (others || !leaving.with_all) {
+            self.losses += 1;
+            self.leaving = None;
+        }
+    }
+
     fn note_change(&mut self, now: Time, admin: Admin) {
-        let shown = (self.works(), admin);
+        let carries = self.works() && self.availability.state() != State::Captive;
+        let shown = (carries, admin);
         if std::mem::replace(&mut self.shown, shown) != shown {
             self.changed = now;
         }
     }
 
     /// What has not been told of its state.
-    fn tell(&mut self, now: Time, link: LinkId, family: Family) -> Option<Event> {
+    fn tell(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        family: Family,
+        others_fell: bool,
+    ) -> Option<Event> {
         let state = self.availability.state();
         let untold = matches!(state, State::PossiblyDown(_)) && !self.availability.is_losing();
         if state == self.told || untold {
             return None;
         }
-        let was_down = matches!(std::mem::replace(&mut self.told, state), State::Down(_));
+        let before = std::mem::replace(&mut self.told, state);
+        let was_down = matches!(before, State::Down(_));
         match state {
-            State::Up if was_down => Some(Event::LinkUp {
+            State::Up if was_down || before == State::Captive => Some(Event::LinkUp {
                 link,
                 family,
                 down_for: now.since(self.down_since),
             }),
             State::Down(cause) if !was_down => {
                 self.down_since = now;
-                self.losses += 1;
+                self.leave(now, others_fell);
                 Some(Event::LinkDown {
                     link,
                     family,
                     after: now.since(self.availability.heard()),
                     cause,
                 })
+            }
+            State::Captive => {
+                self.down_since = now;
+                Some(Event::Captive { link, family })
             }
             State::PossiblyDown(suspicion) => Some(Event::Suspected {
                 link,
@@ -228,6 +307,8 @@ pub(super) struct Links {
     pub(super) counted: Option<Time>,
     /// When they last told of a packet.
     busy: Time,
+    /// Since when all links of a family have been silent, and nothing beyond a gateway was heard.
+    all_silent: PerFamily<Option<Time>>,
 }
 
 impl Links {
@@ -241,12 +322,14 @@ impl Links {
             started: now,
             counted: None,
             busy: now,
+            all_silent: PerFamily::default(),
         }
     }
 
     /// Goes on under another configuration: a link that keeps its place, its name and its NAT, as the same.
     pub(super) fn succeed(&mut self, before: Links, config: &Config) {
         self.counted = before.counted;
+        self.all_silent = before.all_silent;
         self.mixture = before.mixture;
         self.sizes = before.sizes;
         for (link, before) in self.all.iter_mut().zip(before.all) {
@@ -307,20 +390,22 @@ impl Links {
 
     /// Those that new flows of a family may take.
     ///
-    /// If probes say that every link is down, all that are present are used nevertheless. Either the probes' targets are
-    /// gone and the links are not, or nothing is lost by trying: a refusal is certain to fail.
+    /// Those that are captive where there are no others. If probes say that every link is down, all that are present are used
+    /// nevertheless. Either the probes' targets are gone and the links are not, or nothing is lost by trying: a refusal is
+    /// certain to fail.
     pub(super) fn working(&self, family: Family) -> LinkSet {
-        let alive = self.those(|link| link.is_alive(family));
-        if alive.is_empty() {
-            self.those(|link| link.is_eligible(family))
-        } else {
-            alive
-        }
+        let carry = self.those(|link| link.carries(family));
+        let alive = || self.those(|link| link.is_alive(family));
+        let eligible = || self.those(|link| link.is_eligible(family));
+        let some = |links: LinkSet| (!links.is_empty()).then_some(links);
+        some(carry)
+            .or_else(|| some(alive()))
+            .unwrap_or_else(eligible)
     }
 
-    /// Of those, the unmetered if any of them is alive.
+    /// Of those, the unmetered if any of them carries anything.
     pub(super) fn preferred(&self, family: Family) -> LinkSet {
-        let unmetered = self.those(|link| link.is_alive(family) && !link.spec.metered);
+        let unmetered = self.those(|link| link.carries(family) && !link.spec.metered);
         if unmetered.is_empty() {
             self.working(family)
         } else {
@@ -359,16 +444,77 @@ impl Links {
     /// What happened to the links, in the order of their ids.
     pub(super) fn settle(&mut self, now: Time) -> Vec<Event> {
         for family in Family::ALL {
+            self.compare(now, family);
             self.release_the_last(now, family);
         }
+        let alive = PerFamily::from_fn(|family| self.those(|link| link.is_alive(family)));
+        let fell = PerFamily::from_fn(|family| self.those(|link| link.fell_lately(now, family)));
         let mut events = Vec::new();
         for (id, link) in self.iter_mut() {
             for (family, path) in link.paths.iter_mut() {
-                events.extend(path.tell(now, id, family));
+                events.extend(path.tell(now, id, family, !fell[family].is_empty()));
+                path.end_flows_in_time(now, !alive[family].is_empty());
                 path.note_change(now, link.admin);
             }
         }
         events
+    }
+
+    /// Tells every link how the others fare. Those that nobody has heard of since one began to lose probes are asked.
+    fn compare(&mut self, now: Time, family: Family) {
+        self.follow_silence(now, family);
+        let all_silent = self.all_silent[family].is_some();
+        let fares: Vec<_> = self
+            .all
+            .iter()
+            .map(|link| {
+                let path = &link.paths[family].availability;
+                link.is_alive(family).then_some((
+                    path.heard(),
+                    path.progressed(),
+                    path.silent_since(),
+                ))
+            })
+            .collect();
+        let doubted = fares.iter().flatten().filter_map(|fare| fare.2).max();
+        for (place, link) in self.all.iter_mut().enumerate() {
+            let others = || {
+                let others = fares.iter().enumerate();
+                others.filter_map(|(other, fare)| fare.filter(|_| other != place))
+            };
+            let path = &mut link.paths[family].availability;
+            path.set_others(
+                now,
+                Others {
+                    heard: others().map(|fare| fare.0).max(),
+                    carried: others().filter_map(|fare| fare.1).max(),
+                    all_silent,
+                },
+            );
+            if doubted.is_some_and(|since| path.heard() < since) {
+                path.ask_soon(now);
+            }
+        }
+    }
+
+    /// All that carry a family fell silent at once, and nothing beyond their gateways was heard since.
+    fn follow_silence(&mut self, now: Time, family: Family) {
+        let eligible = self.all.iter().filter(|link| link.is_eligible(family));
+        let paths = || {
+            eligible
+                .clone()
+                .map(|link| &link.paths[family].availability)
+        };
+        if let Some(since) = self.all_silent[family] {
+            let is_heard = paths().any(|path| path.far_heard() > Some(since));
+            self.all_silent[family] = Some(since).filter(|_| !is_heard && paths().count() > 1);
+            return;
+        }
+        let silent: Option<Vec<Time>> = paths().map(Availability::silent_since).collect();
+        let span = silent.and_then(|all| Some((*all.iter().min()?, *all.iter().max()?, all.len())));
+        let is_at_once =
+            |(first, last, count): (Time, Time, usize)| count > 1 && last.since(first) < AT_ONCE;
+        self.all_silent[family] = span.filter(|span| is_at_once(*span)).map(|_| now);
     }
 
     /// A link that falls again and again is better than none.

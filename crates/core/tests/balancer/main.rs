@@ -120,6 +120,7 @@ fn class_of(event: &Event) -> ClassId {
 fn family_of(event: &Event) -> Family {
     match event {
         Event::Suspected { family, .. }
+        | Event::Captive { family, .. }
         | Event::LinkUp { family, .. }
         | Event::LinkDown { family, .. }
         | Event::EndFlows { family, .. }

@@ -89,6 +89,7 @@ fn a_suspicion_is_told_only_when_a_probe_is_lost() {
 fn flows_of_the_only_link_are_not_ended_until_another_can_take_them() {
     let mut driver = Driver::new("WSDM", equal(2));
     driver.set_absent(1);
+    driver.run(Duration::from_secs(1), |_| true);
     driver.events.clear();
     driver.silence(&[0]);
     assert!(matches!(driver.path(0).state, State::Down(_)));

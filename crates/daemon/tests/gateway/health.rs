@@ -1,7 +1,7 @@
 //! Links that work although something is filtered, and links that answer although they do not work.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ anabranch_testbed::in_both_families!(
     Family:
     a_way_of_asking_that_is_filtered_costs_a_link_nothing_and_is_told,
     a_link_behind_a_captive_portal_takes_no_flows_until_it_lets_pages_through,
+    a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows,
 );
 
 const PAGE_PORT: u16 = 8080;
@@ -152,5 +153,125 @@ fn a_link_behind_a_captive_portal_takes_no_flows_until_it_lets_pages_through(fam
     until("the link is in use again", || {
         daemon.link("fiber").state == LinkState::Up
     });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// Further ends on the internet, that accept connections.
+fn serve_others(rig: &Rig) -> Vec<SocketAddr> {
+    let (addresses, length) = match rig.family() {
+        Family::V4 => (["192.0.2.11", "192.0.2.12", "192.0.2.13"], 32),
+        Family::V6 => (
+            [
+                "2001:db8:ffff::11",
+                "2001:db8:ffff::12",
+                "2001:db8:ffff::13",
+            ],
+            128,
+        ),
+    };
+    let serve = |address: &str| {
+        rig.internet
+            .ip(&format!("addr add {address}/{length} dev lo"))
+            .unwrap();
+        let at = SocketAddr::new(address.parse().unwrap(), 80);
+        let listener = rig.internet.run(|| TcpListener::bind(at).unwrap()).unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        at
+    };
+    addresses.map(serve).into()
+}
+
+/// Connects to each of these ends again and again while the guard lives, as users do.
+fn keep_connecting(rig: &Rig, ends: &[SocketAddr]) -> Arc<()> {
+    let guard = Arc::new(());
+    for (end, _) in ends
+        .iter()
+        .flat_map(|end| (0..4).map(move |turn| (*end, turn)))
+    {
+        let alive = Arc::downgrade(&guard);
+        rig.client
+            .run(|| {
+                std::thread::spawn(move || {
+                    while alive.upgrade().is_some() {
+                        let connected = TcpStream::connect_timeout(&end, Duration::from_secs(3));
+                        drop(connected);
+                        std::thread::park_timeout(Duration::from_millis(50));
+                    }
+                })
+            })
+            .unwrap();
+    }
+    guard
+}
+
+fn a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows(family: Family) {
+    let rig = Rig::of(family);
+    serve_names(&rig);
+    let ends = serve_others(&rig);
+    let resolver = match family {
+        Family::V4 => "1.1.1.1",
+        Family::V6 => "2606:4700:4700::1111",
+    };
+    let server = rig.plan().server;
+    let targets = format!(
+        "\"dns:{resolver}\", \"tcp:{}\", \"icmp:{server}\"",
+        rig.server()
+    );
+    rig.write_config(&with_targets(&rig, &targets));
+    let daemon = rig.start();
+    both_up(&daemon);
+    let flows: Vec<UdpSocket> = (0..4).map(|_| rig.udp()).collect();
+    flows.iter().for_each(|flow| ask(flow).unwrap());
+    assert!(daemon.link("fiber").flows.live > 0);
+    let (table, discovery) = (words(family), "icmpv6 type >= 133");
+    let filter = format!(
+        "table {table} captive {{ chain c {{ type filter hook prerouting priority raw; {} iifname wan0-far udp dport != 53 drop; iifname wan0-far meta l4proto != udp drop; }}; }}",
+        match family {
+            Family::V4 => String::new(),
+            Family::V6 => format!("{discovery} accept;"),
+        }
+    );
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], &filter)
+        .unwrap();
+    let users = keep_connecting(&rig, &ends);
+    until("the link is captive", || {
+        let fiber = daemon.link("fiber");
+        assert_ne!(fiber.state, LinkState::Down, "{}", fiber.why);
+        fiber.state == LinkState::Captive
+    });
+    let status = daemon.status();
+    let problem = status
+        .problems
+        .iter()
+        .find(|problem| problem.kind == "captive");
+    assert!(
+        problem.is_some_and(|problem| problem.fails),
+        "{:?}",
+        status.problems
+    );
+    let fiber = daemon.link("fiber");
+    assert!(fiber.flows.live > 0 && !fiber.paths[0].usable, "{fiber:?}");
+    assert_eq!(daemon.link("lte").state, LinkState::Up);
+    let begun = Instant::now();
+    for end in ends.iter().cycle().take(9) {
+        let connected = rig.client.run(|| TcpStream::connect(end)).unwrap();
+        connected.unwrap();
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+    drop(users);
+    rig.internet
+        .exec("nft", &["delete", "table", table, "captive"])
+        .unwrap();
+    until("it carries again", || {
+        daemon.link("fiber").state == LinkState::Up
+    });
+    flows
+        .iter()
+        .for_each(|flow| ask(flow).expect("no flow has ended"));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

@@ -175,6 +175,7 @@ impl Watched {
                 EventKind::Suspect,
                 format!("{name} is suspected and probed"),
             ),
+            LinkState::Captive => (EventKind::Suspect, format!("{name} is captive")),
             LinkState::Down => {
                 let after = self.cut_s.map(after).unwrap_or_default();
                 let text = format!("{name} is declared down{after}; it had {flows} flows");
@@ -289,6 +290,7 @@ fn belief(state: Found) -> LinkState {
     match state {
         Found::Up | Found::Drained => LinkState::Up,
         Found::PossiblyDown => LinkState::Suspect,
+        Found::Captive => LinkState::Captive,
         Found::Down | Found::Absent | Found::Disabled => LinkState::Down,
     }
 }

@@ -1,7 +1,7 @@
 //! Who carries the flows of a site: the gateway behind NAT, or packets in turn over all links.
 
 use anabranch_core::multilink::{self, Drr};
-use anabranch_core::{Algorithm, Balancer, ClassSpec, Config, Event, LinkId, State, Time};
+use anabranch_core::{Algorithm, Balancer, CAPTIVE, ClassSpec, Config, Event, LinkId, State, Time};
 use anabranch_scenario::{
     Event as Told, EventKind, LinkPlan, LinkReading, LinkState, Site as Plan,
 };
@@ -54,6 +54,7 @@ impl Door for Gateway {
         let state = |state| match state {
             State::Up => LinkState::Up,
             State::PossiblyDown(_) => LinkState::Suspect,
+            State::Captive => LinkState::Captive,
             State::Down(_) => LinkState::Down,
         };
         let paths = self.paths();
@@ -209,6 +210,7 @@ fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
                 link,
                 format!("possibly down: {suspicion}"),
             ),
+            Event::Captive { link, .. } => (EventKind::Suspect, link, CAPTIVE.to_owned()),
             Event::LinkUp { link, down_for, .. } => {
                 let text = format!("up after {:.3} s", down_for.as_secs_f64());
                 (EventKind::Up, link, text)
