@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anabranch_api::LinkState;
+use anabranch_api::{LinkState, TargetStatus};
 use anabranch_core::Family;
 use anabranch_testbed::netns::Exit;
 use hickory_proto::op::{Message, MessageType};
@@ -20,6 +20,8 @@ anabranch_testbed::in_both_families!(
     a_way_of_asking_that_is_filtered_costs_a_link_nothing_and_is_told,
     a_link_behind_a_captive_portal_takes_no_flows_until_it_lets_pages_through,
     a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows,
+    targets_that_die_for_all_links_at_once_take_none_down,
+    one_host_that_calls_one_dead_server_takes_no_link_down,
 );
 
 const PAGE_PORT: u16 = 8080;
@@ -273,5 +275,104 @@ fn a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows(fa
     flows
         .iter()
         .for_each(|flow| ask(flow).expect("no flow has ended"));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// The internet no longer answers these, over any link.
+fn silence(rig: &Rig, what: &str) {
+    let table = words(rig.family());
+    let filter = format!(
+        "table {table} silence {{ chain c {{ type filter hook prerouting priority raw; {what} drop; }}; }}"
+    );
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], &filter)
+        .unwrap();
+}
+
+/// Looks at the links for so long; none may be down.
+fn none_is_down(daemon: &Daemon, time: Duration) {
+    let begun = Instant::now();
+    until("the time is over", || {
+        for link in daemon.status().links {
+            assert_ne!(link.state, LinkState::Down, "{}: {}", link.name, link.why);
+        }
+        begun.elapsed() > time
+    });
+}
+
+/// What links are asked by default, with their gateways.
+fn with_default_targets(rig: &Rig) -> String {
+    let text = rig.config_text();
+    let begin = text.find("probe.targets").unwrap();
+    text[..begin].to_owned()
+}
+
+const RESOLVERS: [[&str; 4]; 2] = [
+    ["1.1.1.1", "8.8.8.8", "9.9.9.9", "208.67.222.222"],
+    [
+        "2606:4700:4700::1111",
+        "2001:4860:4860::8888",
+        "2620:fe::fe",
+        "2620:119:35::35",
+    ],
+];
+
+fn targets_that_die_for_all_links_at_once_take_none_down(family: Family) {
+    let rig = Rig::of(family);
+    let resolvers = RESOLVERS[family.index()];
+    for resolver in resolvers {
+        let [_, length] = rig.plan().lengths;
+        let address = format!("addr add {resolver}/{length} dev lo");
+        rig.internet.ip(&address).unwrap();
+    }
+    rig.write_config(&with_default_targets(&rig));
+    let daemon = rig.start();
+    both_up(&daemon);
+    until("far targets answer both", || {
+        let links = daemon.status().links.into_iter();
+        let is_far = |target: &TargetStatus| !target.near && target.answered > 0;
+        links
+            .map(|link| link.probe.targets)
+            .all(|targets| targets.iter().any(is_far))
+    });
+    let flows: Vec<UdpSocket> = (0..4).map(|_| rig.udp()).collect();
+    flows.iter().for_each(|flow| ask(flow).unwrap());
+    let opened = || -> u64 {
+        let links = daemon.status().links.into_iter();
+        links.map(|link| link.flows.opened).sum()
+    };
+    let before = opened();
+    let version = if family == Family::V4 { "ip" } else { "ip6" };
+    silence(
+        &rig,
+        &format!("{version} daddr {{ {} }}", resolvers.join(", ")),
+    );
+    none_is_down(&daemon, Duration::from_secs(8));
+    let why = daemon.link("fiber").why;
+    assert_eq!(why, "its gateway answers, and no target beyond it");
+    flows.iter().for_each(|flow| ask(flow).unwrap());
+    assert_eq!(opened(), before, "no flow has ended");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn one_host_that_calls_one_dead_server_takes_no_link_down(family: Family) {
+    let rig = Rig::of(family);
+    // As where public resolvers are filtered: nothing beyond the gateways answers.
+    rig.write_config(&with_default_targets(&rig));
+    silence(&rig, "tcp dport 80");
+    let daemon = rig.start();
+    both_up(&daemon);
+    let dead: SocketAddr = rig.server().parse().unwrap();
+    let caller = keep_connecting(&rig, &[dead, dead]);
+    until("SYNs are repeated over both links", || {
+        let links = daemon.status().links.into_iter();
+        links
+            .map(|link| link.recent_flows.syn_retries)
+            .all(|syns| syns > 6)
+    });
+    none_is_down(&daemon, Duration::from_secs(5));
+    let states = daemon.status().links.into_iter().map(|link| link.state);
+    assert!(states.into_iter().all(|state| state != LinkState::Captive));
+    drop(caller);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
