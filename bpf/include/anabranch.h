@@ -306,6 +306,13 @@ struct ab_paths {
 	struct ab_path path[AB_MAX_LINKS];
 };
 
+/* The links to a prefix over which a host has repeated a SYN that nothing had answered, since the first of them. */
+struct ab_silence {
+	__u64 since_ns; /* 0: none */
+	__u32 links;	/* as bits */
+	__u32 zero;
+};
+
 /* A try of a connection attempt that is over. */
 struct ab_loser {
 	__u32 isn;   /* of its SYN */

@@ -39,6 +39,9 @@
 	X(questions, 10)                                                                                               \
 	X(held, 10)                                                                                                    \
 	X(prefixes, 10)                                                                                                \
+	X(silences, 12)                                                                                                \
+	X(last_silence, 12)                                                                                            \
+	X(teachers, 12)                                                                                                \
 	X(links, 9)                                                                                                    \
 	X(devices, 9)                                                                                                  \
 	X(routes, 6)                                                                                                   \

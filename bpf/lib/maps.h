@@ -139,6 +139,12 @@ struct ab_opening {
 	__u32 surveys; /* user space is to hear of it */
 };
 
+/* Whose silence it is, and to where (paths.h). */
+struct ab_silence_key {
+	struct ab_host_key host;
+	struct ab_prefix prefix;
+};
+
 /* Who asked from outside, and which host of the LAN (prefix.h). */
 struct ab_asked_key {
 	union ab_addr local;
@@ -163,6 +169,7 @@ struct ab_scratch {
 	struct ab_session_key session_key;
 	struct ab_sessions sessions;
 	struct ab_paths paths;
+	struct ab_silence_key silence_key;
 	__u64 session;	     /* trace of what the link is remembered under, ... */
 	__u32 session_place; /* ... and its place in the row */
 	struct ab_opening opening;

@@ -2,16 +2,29 @@
 /*
  * What flows tell of the way to their destinations (policy/paths.h), in a table of which what was used least recently makes room.
  * A prefix has an entry from its first SYN/ACK on, of which nobody who does not know a SYN's number can send one: neither a flood
- * of SYNs nor who forges answers fills the table. Classes that do not learn pay nothing.
+ * of SYNs nor who forges answers fills the table. Nor does one host that connects everywhere: each has a share of the entries that
+ * begin. Classes that do not learn pay nothing.
  */
 #ifndef ANABRANCH_PATHS_H
 #define ANABRANCH_PATHS_H
 
 #include "../policy/paths.h"
+#include "admit.h"
 #include "flow.h"
 
 /* Its size is set by user space before loading. */
 AB_MAP(prefixes, BPF_MAP_TYPE_LRU_HASH, 1, struct ab_prefix, struct ab_paths, 0);
+
+/* What hosts have met that nobody else is told (policy/paths.h). */
+AB_MAP(silences, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_silence_key, struct ab_silence, 0);
+
+/* When any of it was met last, so that who knows of none is not asked. */
+AB_MAP(last_silence, BPF_MAP_TYPE_ARRAY, 1, __u32, __u64, 0);
+
+/* When a host's share of prefixes to begin will be full again: 256 at once, and as many a minute. In a lifetime of a minute that is less
+ * than a tenth of the table. */
+AB_MAP(teachers, BPF_MAP_TYPE_LRU_HASH, 1024, struct ab_host_key, __u64, 0);
+static const struct rate prefixes_of_host = { SECOND_NS / 4, 64 * SECOND_NS };
 
 static __noinline struct ab_paths *paths_to(const union ab_addr *remote)
 {
@@ -30,7 +43,51 @@ static __noinline struct ab_paths *begin_paths(struct ab_scratch *s, const union
 	return bpf_map_lookup_elem(&prefixes, &prefix);
 }
 
-/* Has s->request know what is known of the destination of `p`, and s->opening the time if `p` is to tell. */
+/* Whether the host of s->host_key may begin one more. */
+static __noinline int may_begin_paths(struct ab_scratch *s)
+{
+	__u64 *full_ns = bpf_map_lookup_elem(&teachers, &s->host_key);
+	if (!full_ns) {
+		__u64 full = 0;
+		bpf_map_update_elem(&teachers, &s->host_key, &full, BPF_NOEXIST);
+		full_ns = bpf_map_lookup_elem(&teachers, &s->host_key);
+	}
+	return full_ns && take_token(full_ns, tick_ns(), &prefixes_of_host);
+}
+
+/* The host of s->host_key has met this on the way to `remote`; NULL: nothing. */
+static __noinline struct ab_silence *silence_of(struct ab_scratch *s, const union ab_addr *remote)
+{
+	s->silence_key.host = s->host_key;
+	ab_prefix_of(&s->silence_key.prefix, remote);
+	return bpf_map_lookup_elem(&silences, &s->silence_key);
+}
+
+static __always_inline struct ab_silence *begin_silence(struct ab_scratch *s, const union ab_addr *remote)
+{
+	struct ab_silence none = {}, *known = silence_of(s, remote);
+	__u32 zero = 0;
+	__u64 *last_ns = bpf_map_lookup_elem(&last_silence, &zero);
+	if (last_ns)
+		*last_ns = tick_ns();
+	if (known)
+		return known;
+	bpf_map_update_elem(&silences, &s->silence_key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&silences, &s->silence_key);
+}
+
+/* What the host of s->host_key is to heed of that now; NULL: nothing. */
+static __always_inline const struct ab_silence *heeded_silence(struct ab_scratch *s, const struct ab_choice *now,
+							       const union ab_addr *remote)
+{
+	__u32 zero = 0;
+	const __u64 *last_ns = bpf_map_lookup_elem(&last_silence, &zero);
+	if (!s->request.fresh || !last_ns || !ab_is_fresh(*last_ns, tick_ns(), now->lifetime_ns))
+		return NULL;
+	return silence_of(s, remote);
+}
+
+/* Has s->request, of a flow of the host of s->host_key, know what is known of the destination of `p`, and s->opening the time if `p` is to tell. */
 static __always_inline void know_paths(struct ab_scratch *s, const struct ab_choice *now, const struct packet *p)
 {
 	__u32 tells = p->proto == IPPROTO_TCP && is_first_syn(p) && !now->surveys;
@@ -40,6 +97,9 @@ static __always_inline void know_paths(struct ab_scratch *s, const struct ab_cho
 	if (!now->lifetime_ns)
 		return;
 	ab_know(now, paths_to(&p->dst), &s->request, tick_ns(), tells);
+	const struct ab_silence *silence = heeded_silence(s, now, &p->dst);
+	if (silence)
+		s->request.fresh = ab_heeded(now, silence, s->request.fresh, tick_ns());
 	if (tells)
 		s->opening.sent = ab_syn_sent(time_ns());
 }
@@ -66,14 +126,23 @@ static __always_inline __u32 take_sent(struct ab_flow *wan)
 	return sent;
 }
 
+/* Who may begin what is known of a prefix. */
+enum teacher {
+	TEACHER_NONE,
+	TEACHER_HOST, /* that of s->host_key, as far as its share goes */
+	TEACHER_OWN,  /* user space */
+};
+
 /* `p` answers what took `link` at `sent`, for `class`. */
-__noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 link)
+__noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 link, __u32 teacher)
 {
 	struct ab_scratch *s = scratch();
 	const struct ab_choice *now = s && p && sent ? choice_of(class, p->family) : NULL;
 	if (!now || !now->lifetime_ns)
 		return 0;
-	struct ab_paths *paths = paths_to(&p->src) ?: begin_paths(s, &p->src);
+	struct ab_paths *paths = paths_to(&p->src);
+	if (!paths && (teacher == TEACHER_OWN || (teacher == TEACHER_HOST && may_begin_paths(s))))
+		paths = begin_paths(s, &p->src);
 	if (paths)
 		ab_learn_answer(now, &paths->path[link & (AB_MAX_LINKS - 1)], sent, time_ns());
 	return 0;
@@ -82,9 +151,14 @@ __noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 l
 /* `p` is the first that answers the attempt of `wan`, whose SYN took `link`: it fits that. */
 __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 {
-	if (!p || !wan || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
+	struct ab_scratch *s = scratch();
+	if (!s || !p || !wan || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
 		return 0;
-	return learn_response(p, wan->class, take_sent(wan), link);
+	__u32 sent = take_sent(wan);
+	if (!sent)
+		return 0;
+	make_holder_key(&s->host_key, wan, &wan->other_local);
+	return learn_response(p, wan->class, sent, link, TEACHER_HOST);
 }
 
 /* `p` answers the try over `link` that another has beaten: it fits that. */
@@ -94,21 +168,23 @@ __noinline int learn_loser(struct packet *p, struct ab_loser *loser, __u32 link)
 		return 0;
 	__u32 sent = loser->sent;
 	loser->sent = 0;
-	return learn_response(p, loser->class, sent, link);
+	return learn_response(p, loser->class, sent, link, TEACHER_NONE);
 }
 
 struct silence {
 	const struct ab_choice *now;
 	struct ab_flow *lan;
-	struct ab_paths *paths; /* NULL: of what nothing is known nothing is learned */
+	struct ab_paths *paths; /* NULL, as the next: of what nothing is known nothing is learned */
+	struct ab_silence *met; /* of its host */
 	__u64 now_ns;
 };
 
 static __always_inline void learn_silence_of(struct silence *silence, struct ab_flow *wan, __u32 link)
 {
 	__u32 sent = take_sent(wan);
-	if (sent && silence->paths)
-		ab_learn_silence(silence->now, &silence->paths->path[link & (AB_MAX_LINKS - 1)], sent, silence->now_ns);
+	if (sent && silence->paths && silence->met)
+		ab_learn_silence(silence->now, &silence->paths->path[link & (AB_MAX_LINKS - 1)], silence->met, link,
+				 sent, silence->now_ns);
 }
 
 static long learn_nth_silence(__u32 i, struct silence *silence)
@@ -131,6 +207,10 @@ __noinline int learn_silence(struct packet *p, struct ab_flow *lan)
 	if (!s || !now || !now->lifetime_ns)
 		return 0;
 	struct silence silence = { .now = now, .lan = lan, .paths = paths_to(&p->dst), .now_ns = time_ns() };
+	if (silence.paths) {
+		make_holder_key(&s->host_key, lan, &s->lan_key.local);
+		silence.met = begin_silence(s, &p->dst);
+	}
 	struct ab_flow *wan = find_other(&s->lan_key, lan, &s->wan_key);
 	if (wan)
 		learn_silence_of(&silence, wan, lan->link);

@@ -55,7 +55,7 @@ __noinline int hear_survey(struct packet *p, __u32 link)
 	__u32 sent = asked->sent, class = asked->class;
 	/* Of two answers at once one counts. */
 	if (!bpf_map_delete_elem(&questions, key))
-		learn_response(p, class, sent, link);
+		learn_response(p, class, sent, link, TEACHER_OWN);
 	return AB_REASON_SURVEYED;
 }
 

@@ -4,9 +4,9 @@
  * (Mathis et al. 1997), so that of least R sqrt p is the best (Lin, Tsao and Leong 2007, future work). The order is that of R^2 p, for
  * which no root has to be taken.
  *
- * p is of the SYNs of flows to the prefix (paths.h): those that had to be repeated, of all. Of few SYNs nothing is told, so it begins
- * as one of a hundred and moves away as SYNs come; and what is rarer than that no flow of a hundred packets meets: it counts as
- * that. Silence is told as loss then, and not as a long response too.
+ * p is of the SYNs of flows to the prefix (paths.h): those that had to be repeated, once for each host in a lifetime, of all. Of few SYNs
+ * nothing is told, so it begins as one of a hundred and moves away as SYNs come; and what is rarer than that no flow of a hundred
+ * packets meets: it counts as that.
  */
 #ifndef ANABRANCH_POLICY_LOSS_H
 #define ANABRANCH_POLICY_LOSS_H

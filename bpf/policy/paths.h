@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * What flows tell of the way to their destinations (passive measurement: Akella et al. in Peng 2005, section 2.3): for each prefix
- * and link how long a SYN waits for its SYN/ACK. A flow whose SYN is answered tells what has passed since that took the link; one
- * that has to repeat it, that more than that will. What was sent twice over a link tells nothing: nobody knows which of the two
- * was answered (Karn and Partridge 1987).
+ * and link how long a SYN waits for its SYN/ACK. A flow whose SYN is answered tells what has passed since that took the link. What was
+ * sent twice over a link tells nothing: nobody knows which of the two was answered (Karn and Partridge 1987).
+ *
+ * A SYN that is repeated tells that nothing has answered, be it for the link, the port, or the host that made it so that nobody would.
+ * So silence is no response time, and heeded by the flows of its own host alone: for a lifetime they leave the links that were silent to
+ * it, as long as others are known. A port that is silent everywhere says nothing of links.
  *
  * What was told is known for a lifetime, and of the links of which something is known the fastest is chosen. A link of which
  * nothing is known, for the first time or again, is asked: one flow is sent over it, and no other in a lifetime, whatever
@@ -14,7 +17,7 @@
  * A class whose flows may race (race.h) asks by races instead, each of all links at once, and only where there is something to
  * ask; so does a flow to a prefix from which nothing ever came. The answers of losers tell, too.
  *
- * A class may have links compared by what they lose, too: loss.h.
+ * A class may have links compared by what they lose, too: loss.h. There a silence is told to all, of each host once in a lifetime.
  */
 #ifndef ANABRANCH_POLICY_PATHS_H
 #define ANABRANCH_POLICY_PATHS_H
@@ -78,19 +81,33 @@ static __always_inline void ab_learn_answer(const struct ab_choice *now, struct 
 		ab_fade_loss(path);
 }
 
-/* The same has not, and is repeated: the answer takes longer than that. */
-static __always_inline void ab_learn_silence(const struct ab_choice *now, struct ab_path *path, __u32 sent,
-					     __u64 now_ns)
+/* The same has not, and is repeated; `silence` is what its host has met before. */
+static __always_inline void ab_learn_silence(const struct ab_choice *now, struct ab_path *path,
+					     struct ab_silence *silence, __u32 link, __u32 sent, __u64 now_ns)
 {
-	__u32 waited_us = ab_syn_sent(now_ns) - sent;
+	__u64 is_fresh = ab_is_fresh(silence->since_ns, now_ns, now->lifetime_ns);
+	__u32 links = ab_select(is_fresh, silence->links, 0), one = 1u << (link & (AB_MAX_LINKS - 1));
 
-	if (waited_us < AB_SILENCE_US)
+	if (ab_syn_sent(now_ns) - sent < AB_SILENCE_US)
 		return;
-	if (!now->by_loss || !ab_is_fresh(path->learned_ns, now_ns, now->lifetime_ns))
-		ab_learn(path, waited_us, now_ns, now->lifetime_ns);
+	silence->since_ns = ab_select(is_fresh, silence->since_ns, now_ns);
+	silence->links = links | one;
+	if (links & one)
+		return;
 	path->failures = ab_one_more(path->failures);
 	if (now->by_loss)
 		ab_fade_loss(path);
+}
+
+/* The links of `fresh` that a flow of the host of `silence` goes by. Where loss counts, silence is told as that. */
+static __always_inline __u32 ab_heeded(const struct ab_choice *now, const struct ab_silence *silence, __u32 fresh,
+				       __u64 now_ns)
+{
+	__u32 others = fresh & ~silence->links;
+	__u64 heeds = ab_is_fresh(silence->since_ns, now_ns, now->lifetime_ns) & ab_is_less(0, others) &
+		      ab_is_less(now->by_loss, 1);
+
+	return ab_select(heeds, others, fresh);
 }
 
 /* Has a request know what is known of its destination; `tells`: what it is of can tell. */

@@ -88,9 +88,17 @@ unsafe extern "C" {
     fn ab_native_learn_silence(
         now: *const abi::Choice,
         path: *mut abi::Path,
+        silence: *mut abi::Silence,
+        link: u32,
         sent: u32,
         now_ns: u64,
     );
+    fn ab_native_heeded(
+        now: *const abi::Choice,
+        silence: *const abi::Silence,
+        fresh: u32,
+        now_ns: u64,
+    ) -> u32;
     fn ab_native_know(
         now: *const abi::Choice,
         paths: *const abi::Paths,
@@ -276,9 +284,21 @@ pub fn learn_answer(now: &abi::Choice, path: &mut abi::Path, sent: u32, now_ns: 
     unsafe { ab_native_learn_answer(now, path, sent, now_ns) }
 }
 
-pub fn learn_silence(now: &abi::Choice, path: &mut abi::Path, sent: u32, now_ns: u64) {
+pub fn learn_silence(
+    now: &abi::Choice,
+    path: &mut abi::Path,
+    silence: &mut abi::Silence,
+    link: u32,
+    sent: u32,
+    now_ns: u64,
+) {
     // SAFETY: as above.
-    unsafe { ab_native_learn_silence(now, path, sent, now_ns) }
+    unsafe { ab_native_learn_silence(now, path, silence, link, sent, now_ns) }
+}
+
+pub fn heeded(now: &abi::Choice, silence: &abi::Silence, fresh: u32, now_ns: u64) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_heeded(now, silence, fresh, now_ns) }
 }
 
 pub fn know(now: &abi::Choice, paths: &abi::Paths, now_ns: u64, tells: bool) -> Known {

@@ -139,9 +139,15 @@ void ab_native_learn_answer(const struct ab_choice *now, struct ab_path *path, _
 	ab_learn_answer(now, path, sent, now_ns);
 }
 
-void ab_native_learn_silence(const struct ab_choice *now, struct ab_path *path, __u32 sent, __u64 now_ns)
+void ab_native_learn_silence(const struct ab_choice *now, struct ab_path *path, struct ab_silence *silence, __u32 link,
+			     __u32 sent, __u64 now_ns)
 {
-	ab_learn_silence(now, path, sent, now_ns);
+	ab_learn_silence(now, path, silence, link, sent, now_ns);
+}
+
+__u32 ab_native_heeded(const struct ab_choice *now, const struct ab_silence *silence, __u32 fresh, __u64 now_ns)
+{
+	return ab_heeded(now, silence, fresh, now_ns);
 }
 
 void ab_native_know(const struct ab_choice *now, const struct ab_paths *paths, struct ab_request *q, __u64 now_ns,

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::abi::{self, Choice, Family, MAX_LINKS};
 use crate::ffi;
 
-pub use abi::{Path, Paths, Prefix};
+pub use abi::{Path, Paths, Prefix, Silence};
 
 /// What is known of a flow's destination when its link is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,9 +55,21 @@ impl Choice {
         ffi::learn_answer(self, path, sent, now_ns);
     }
 
-    /// The same SYN has not been answered, and is repeated.
-    pub fn learn_silence(&self, path: &mut Path, sent: u32, now_ns: u64) {
-        ffi::learn_silence(self, path, sent, now_ns);
+    /// The same SYN, which took `link`, has not been answered, and is repeated. `silence` is its host's.
+    pub fn learn_silence(
+        &self,
+        path: &mut Path,
+        silence: &mut Silence,
+        link: u16,
+        sent: u32,
+        now_ns: u64,
+    ) {
+        ffi::learn_silence(self, path, silence, link.into(), sent, now_ns);
+    }
+
+    /// What a flow of the host of `silence` goes by, of what is known.
+    pub fn heed(&self, known: &mut Known, silence: &Silence, now_ns: u64) {
+        known.fresh = ffi::heeded(self, silence, known.fresh, now_ns);
     }
 }
 

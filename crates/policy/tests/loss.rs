@@ -1,7 +1,7 @@
 //! Response times and loss together, whatever the numbers.
 
 use anabranch_policy::abi::MAX_LINKS;
-use anabranch_policy::paths::{Path, Paths, syn_sent};
+use anabranch_policy::paths::{Known, Path, Paths, Silence, syn_sent};
 use anabranch_policy::{Choice, Decision, Gauges, NO_TABLE, Request, Why, choose};
 use proptest::prelude::*;
 
@@ -78,18 +78,25 @@ fn of_few_syns_and_of_rare_losses_nothing_is_told() {
 }
 
 #[test]
-fn a_silence_is_a_loss_and_no_response_unless_nothing_is_known() {
+fn a_silence_is_a_loss_of_each_host_once_in_a_lifetime_and_no_response() {
     let now = choice(0);
     let mut path = told(20_000, 5, 0);
-    now.learn_silence(&mut path, syn_sent(NOW - SECOND), NOW);
-    assert_eq!((path.response_us, path.failures), (20_000, 1));
+    let sent = syn_sent(NOW - SECOND);
+    let mut met = [Silence::default(); 2];
+    for host in [0, 0, 0, 1] {
+        now.learn_silence(&mut path, &mut met[host], 0, sent, NOW);
+    }
+    assert_eq!((path.response_us, path.failures), (20_000, 2));
     assert_eq!(path.learned_ns, NOW - SECOND, "nor does it make that last");
+    let mut known = Known {
+        fresh: 0b11,
+        ..Known::default()
+    };
+    now.heed(&mut known, &met[0], NOW);
+    assert_eq!(known.fresh, 0b11, "loss is compared, not avoided");
     let mut unknown = Path::default();
-    now.learn_silence(&mut unknown, syn_sent(NOW - SECOND), NOW);
-    assert_eq!((unknown.response_us, unknown.failures), (1_000_000, 1));
-    let blind = Choice { by_loss: 0, ..now };
-    blind.learn_silence(&mut path, syn_sent(NOW - SECOND), NOW);
-    assert!(path.response_us > 20_000, "{path:?}");
+    now.learn_silence(&mut unknown, &mut Silence::default(), 0, sent, NOW);
+    assert_eq!((unknown.response_us, unknown.failures), (0, 1));
 }
 
 #[test]

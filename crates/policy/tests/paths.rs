@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anabranch_policy::abi::MAX_LINKS;
-use anabranch_policy::paths::{Known, Path, Paths, Prefix, syn_sent};
+use anabranch_policy::paths::{Known, Path, Paths, Prefix, Silence, syn_sent};
 use anabranch_policy::{Choice, Decision, Gauges, NO_TABLE, Request, Tried, Why, choose};
 use proptest::prelude::*;
 
@@ -168,17 +168,61 @@ fn response_times_are_smoothed_while_they_are_known() {
 }
 
 #[test]
-fn a_syn_that_is_repeated_without_an_answer_tells_that_this_takes_longer() {
-    let choice = learning(0);
-    let mut path = Path::default();
-    let sent = syn_sent(NOW - SECOND);
-    choice.learn_silence(&mut path, sent, NOW);
-    let told = (path.response_us, path.learned_ns);
-    assert_eq!(told, (1_000_000, NOW));
-    assert_eq!((path.samples, path.failures), (0, 1));
+fn a_silence_is_no_response_and_leads_its_own_host_to_other_links_for_a_lifetime() {
+    let choice = learning(0b11);
+    let mut paths = Paths::default();
+    for (link, response_us) in [20_000, 50_000].into_iter().enumerate() {
+        paths.path[link] = Path {
+            learned_ns: NOW,
+            response_us,
+            samples: 1,
+            ..Path::default()
+        };
+    }
+    let before = paths;
+    let mut met = Silence::default();
     // Nobody's timer is so short.
-    choice.learn_silence(&mut path, syn_sent(NOW), NOW + 100 * MS);
-    assert_eq!((path.response_us, path.failures), (1_000_000, 1));
+    choice.learn_silence(
+        &mut paths.path[0],
+        &mut met,
+        0,
+        syn_sent(NOW),
+        NOW + 100 * MS,
+    );
+    assert_eq!((paths, met), (before, Silence::default()));
+    for round in 0..24 {
+        let at = NOW + round * MS;
+        choice.learn_silence(&mut paths.path[0], &mut met, 0, syn_sent(at - SECOND), at);
+    }
+    let told = paths.path[0];
+    assert_eq!((told.response_us, told.learned_ns), (20_000, NOW));
+    assert_eq!(told.failures, 1, "of one host once");
+
+    let heeds = |met: &Silence, at| {
+        let mut known = choice.know(Some(&paths), NOW, true);
+        choice.heed(&mut known, met, at);
+        known.fresh
+    };
+    assert_eq!(heeds(&Silence::default(), NOW), 0b11, "another host");
+    assert_eq!(heeds(&met, NOW), 0b10);
+    assert_eq!(heeds(&met, NOW + LIFETIME), 0b11);
+    choice.learn_silence(
+        &mut paths.path[1].clone(),
+        &mut met,
+        1,
+        syn_sent(NOW - SECOND),
+        NOW,
+    );
+    assert_eq!(heeds(&met, NOW), 0b11, "silent everywhere");
+    let again = NOW + LIFETIME;
+    choice.learn_silence(
+        &mut paths.path[1].clone(),
+        &mut met,
+        1,
+        syn_sent(again - SECOND),
+        again,
+    );
+    assert_eq!((met.links, met.since_ns), (0b10, again));
 }
 
 #[test]
@@ -190,7 +234,7 @@ fn counts_stop_at_their_greatest_number() {
     };
     let sent = syn_sent(NOW - SECOND);
     learning(0).learn_answer(&mut path, sent, NOW);
-    learning(0).learn_silence(&mut path, sent, NOW);
+    learning(0).learn_silence(&mut path, &mut Silence::default(), 0, sent, NOW);
     assert_eq!((path.samples, path.failures), (u16::MAX, u16::MAX));
 }
 
@@ -250,7 +294,10 @@ proptest! {
             let path = &mut paths.path[link];
             match met {
                 Met::Answer(ms) => choice.learn_answer(path, syn_sent(now), now + ms * MS),
-                Met::Silence => choice.learn_silence(path, syn_sent(now), now + SECOND),
+                Met::Silence => {
+                    let met = &mut Silence::default();
+                    choice.learn_silence(path, met, link as u16, syn_sent(now), now + SECOND);
+                }
             }
         }
     }

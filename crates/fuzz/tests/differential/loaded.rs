@@ -35,7 +35,7 @@ const RIVAL_MARK: u32 = 0xae00_0000;
 /// More than any transcript opens: what the tables do when they are full has no counterpart in the simulator.
 const ENTRIES: u32 = 4096;
 /// What the programs learn.
-const STATE: [&str; 13] = [
+const STATE: [&str; 17] = [
     "flows",
     "embryo_order",
     "unordered",
@@ -49,6 +49,10 @@ const STATE: [&str; 13] = [
     "races",
     "held",
     "prefixes",
+    "silences",
+    "last_silence",
+    "teachers",
+    "witnesses",
 ];
 
 const SECOND_NS: u64 = 1_000_000_000;

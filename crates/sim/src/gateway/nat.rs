@@ -73,6 +73,8 @@ struct Entry {
     class: ClassId,
     /// That it goes to.
     prefix: Prefix,
+    /// Whose it is.
+    user: u32,
     /// Whom it counts against in its class, where that has a quota.
     charged: Option<u32>,
     /// It began with what was no SYN.
@@ -128,6 +130,7 @@ const NO_ENTRY: Entry = Entry {
     tried: Tried(0),
     class: ClassId::DEFAULT,
     prefix: Prefix::NONE,
+    user: 0,
     charged: None,
     joined: false,
     probed: false,
@@ -541,6 +544,7 @@ impl Nat {
             side: self.side_of(link),
             link,
             prefix: entry.prefix,
+            user: entry.user,
         }
     }
 
@@ -742,7 +746,9 @@ impl Nat {
             route,
             hash: net.label(flow),
             session,
-            known: self.told.know(net.now(), choice, prefix, avoided == 0),
+            known: self
+                .told
+                .know(net.now(), choice, (user, prefix), avoided == 0),
             ..Request::default()
         };
         if may_race && choice.may_race(&request, 0) {
@@ -808,6 +814,7 @@ impl Nat {
             },
             class,
             prefix: self.opening(flow).prefix,
+            user: self.opening(flow).pair.user,
             charged,
             tried: begun.tried,
             joined: begun.joins,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anabranch_core::{ClassId, LinkId, Time};
 use anabranch_policy::abi::Choice;
-use anabranch_policy::paths::{Known, Paths, Prefix, syn_sent};
+use anabranch_policy::paths::{Known, Paths, Prefix, Silence, syn_sent};
 
 use crate::net::SideId;
 
@@ -22,12 +22,16 @@ pub(super) struct Try {
     pub link: LinkId,
     /// That it goes to.
     pub prefix: Prefix,
+    /// Whose it is.
+    pub user: u32,
 }
 
 /// What was told, and what the SYNs that are under way will tell.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     prefixes: BTreeMap<Prefix, Paths>,
+    /// What users have met on the way to a prefix.
+    silences: BTreeMap<(u32, Prefix), Silence>,
     /// When the SYN of a try took its link: by its place and side. What was sent
     /// twice is not among them.
     sent: BTreeMap<(usize, LinkId), u32>,
@@ -41,10 +45,14 @@ impl Told {
         self.prefixes.get(&prefix)
     }
 
-    /// What a choice knows of a prefix; `tells`: for a flow whose SYN's answer will tell.
-    pub(super) fn know(&self, now: Time, choice: &Choice, prefix: Prefix, tells: bool) -> Known {
+    /// What a choice knows of a prefix for a flow of a user; `tells`: the answer of its SYN will tell.
+    pub(super) fn know(&self, now: Time, choice: &Choice, of: (u32, Prefix), tells: bool) -> Known {
         let tells = tells && choice.surveys == 0;
-        choice.know(self.paths(prefix), now.as_nanos(), tells)
+        let mut known = choice.know(self.paths(of.1), now.as_nanos(), tells);
+        if let Some(silence) = self.silences.get(&of) {
+            choice.heed(&mut known, silence, now.as_nanos());
+        }
+        known
     }
 
     /// A flow is to tell of these links, as bits.
@@ -117,7 +125,8 @@ impl Told {
         let sent = self.sent.remove(&(one.place, one.side));
         if let Some((sent, paths)) = sent.zip(self.prefixes.get_mut(&one.prefix)) {
             let path = &mut paths.path[one.link.index()];
-            choice.learn_silence(path, sent, now.as_nanos());
+            let silence = self.silences.entry((one.user, one.prefix)).or_default();
+            choice.learn_silence(path, silence, one.link.0, sent, now.as_nanos());
         }
     }
 
