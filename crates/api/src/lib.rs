@@ -20,7 +20,7 @@ pub use messages::{
 };
 pub use paths::Paths;
 pub use status::{
-    ClassLink, ClassStatus, Finding, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus,
-    PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows, RecentProbes, Severity,
-    Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
+    ClassLink, ClassStatus, ConnectionsStatus, Finding, FlowsStatus, LinkFlows, LinkState,
+    LinkStatus, NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows,
+    RecentProbes, Severity, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

@@ -37,6 +37,9 @@ pub struct Status {
     pub classes: Vec<ClassStatus>,
     /// Of the whole gateway.
     pub flows: FlowsStatus,
+    /// Of the kernel's own connection table; none where it tracks none.
+    #[serde(default)]
+    pub connections: Option<ConnectionsStatus>,
     /// Places of which flows have told.
     #[serde(default)]
     pub prefixes: PrefixesStatus,
@@ -340,6 +343,9 @@ pub struct Traffic {
 pub struct ProbeStatus {
     /// Since the daemon started.
     pub sent: u64,
+    /// Those that never left the host: its connection table was full, its firewall refused them, it ran out of descriptors.
+    #[serde(default)]
+    pub not_sent: u64,
     /// Of the last ones, those that were judged, ...
     pub judged: usize,
     /// ... and those of them that were lost.
@@ -389,6 +395,15 @@ pub struct FlowsStatus {
     pub limit: u64,
     /// Unanswered ones that have made room for later ones of their host.
     pub evicted: u64,
+}
+
+/// The kernel's connection table: of what it forwards and translates itself, and of what this host sends and is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionsStatus {
+    /// Connections, ...
+    pub known: u64,
+    /// ... of at most so many: beyond that their packets are dropped.
+    pub limit: u64,
 }
 
 /// The places of which flows have told how long they take to answer.

@@ -391,6 +391,8 @@ pub struct Availability {
     answered_in_a_row: u32,
     next_probe: Option<Time>,
     quality: Probes,
+    /// Probes that never left the host.
+    not_sent: u64,
     /// When any target was asked last.
     asked: Option<Time>,
     /// When a page was asked last.
@@ -450,6 +452,7 @@ impl Availability {
             answered_in_a_row: 0,
             next_probe: None,
             quality: Probes::default(),
+            not_sent: 0,
             asked: None,
             page_asked: None,
             was_present: false,
@@ -541,6 +544,11 @@ impl Availability {
     /// Since the beginning.
     pub fn probes_sent(&self) -> u64 {
         self.targets.sent()
+    }
+
+    /// Of those, what never left the host.
+    pub fn probes_not_sent(&self) -> u64 {
+        self.not_sent
     }
 
     /// In the order of [`Availability::set_targets`].
@@ -765,6 +773,17 @@ impl Availability {
         self.weak = Watch::default();
         self.strict = Watch::default();
         self.win(now, Some(id));
+    }
+
+    /// Probe `id` never left the host, which proves nothing of the link.
+    pub fn withdraw(&mut self, id: ProbeId) {
+        let Some(at) = self.outstanding.iter().position(|probe| probe.id == id) else {
+            return;
+        };
+        if let Some(probe) = self.outstanding.remove(at) {
+            self.not_sent += 1;
+            self.targets.withdrawn(probe.target);
+        }
     }
 
     /// Who answers probe `id` is not who was asked.

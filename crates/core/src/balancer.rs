@@ -210,8 +210,10 @@ pub struct PathStatus {
     pub probes_lost: usize,
     /// The size of that window so far.
     pub probes_judged: usize,
-    /// All that were ever sent.
+    /// All that were ever to be sent, ...
     pub probes_sent: u64,
+    /// ... and of those what never left the host.
+    pub probes_not_sent: u64,
     /// Smoothed; none before the first answer.
     pub round_trip: Option<Duration>,
     /// In the order of [`Balancer::set_targets`].
@@ -439,6 +441,13 @@ impl Balancer {
         let classes = self.classes.values_mut();
         for class in classes.filter(|class| class.is_back_to_back()) {
             class.end_period(now, &self.links);
+        }
+    }
+
+    /// A probe never left this host, for a reason of the host's own.
+    pub fn handle_not_sent(&mut self, probe: &ProbeRequest) {
+        if let (Some(link), Whom::Target(_)) = (self.links.get_mut(probe.link), probe.whom) {
+            link.paths[probe.family].availability.withdraw(probe.id);
         }
     }
 
@@ -715,6 +724,7 @@ fn path_status(now: Time, path: &Path, usable: bool) -> PathStatus {
         probes_lost,
         probes_judged,
         probes_sent: availability.probes_sent(),
+        probes_not_sent: availability.probes_not_sent(),
         round_trip: availability.round_trip(),
         targets: availability.targets().to_vec(),
         near_only: availability.is_near_only(now),

@@ -118,6 +118,7 @@ mod tests {
             probes_lost: 0,
             probes_judged: 0,
             probes_sent: 0,
+            probes_not_sent: 0,
             round_trip: None,
             targets: Vec::new(),
             near_only: false,

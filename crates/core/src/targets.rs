@@ -352,6 +352,13 @@ impl Targets {
         kinds.filter(|kind: &Vec<usize>| !kind.is_empty()).collect()
     }
 
+    /// It was not asked after all.
+    pub fn withdrawn(&mut self, index: usize) {
+        if let Some(record) = self.records.get_mut(index) {
+            record.sent = record.sent.saturating_sub(1);
+        }
+    }
+
     pub fn answered(&mut self, index: usize, now: Time, round_trip: Duration) {
         let Some(record) = self.records.get_mut(index) else {
             return;

@@ -183,6 +183,13 @@ impl Driver {
         }
     }
 
+    /// It never left this host.
+    pub fn handle_not_sent(&mut self, order: ProbeOrder) {
+        if self.is_current(order) {
+            self.core.balancer_mut().handle_not_sent(&order.request);
+        }
+    }
+
     /// What somebody else than who was asked answered.
     pub fn handle_wrong_answer(&mut self, now: Time, order: ProbeOrder) {
         if self.is_current(order) {

@@ -117,6 +117,8 @@ pub trait Surroundings {
     ) -> impl Future<Output = anyhow::Result<Moved>> + Send + 'static;
     /// What the host lacks, and what cannot be done without.
     fn lacks(&self) -> Option<String>;
+    /// Entries of the kernel's connection table, and how many there may be.
+    fn connection_table(&self) -> Option<(u64, u64)>;
     /// What the host's own filter has dropped for us.
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>>;
     /// Puts back what was changed.
@@ -354,6 +356,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         match answer {
             None => {}
             Some(Answer::Expected(round_trip)) => self.driver.handle_answer(now, order, round_trip),
+            Some(Answer::NotSent) => self.driver.handle_not_sent(order),
             Some(Answer::Wrong(words)) => {
                 let path = (order.request.link, order.request.family);
                 self.wrong_answers.insert(path, words);

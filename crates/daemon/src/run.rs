@@ -285,6 +285,10 @@ impl Surroundings for RealHost<'_> {
         self.host.lacks()
     }
 
+    fn connection_table(&self) -> Option<(u64, u64)> {
+        neighbours::connection_table()
+    }
+
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         self.host.drops()
     }

@@ -15,9 +15,9 @@ use crate::plane::{Error, Plane};
 use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus,
-    PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows, RecentProbes, Status, TargetStatus,
-    Traffic,
+    ClassLink, ClassStatus, ConnectionsStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus,
+    NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows, RecentProbes,
+    Status, TargetStatus, Traffic,
 };
 
 /// `counters` are the classes', in the order of their ids.
@@ -43,10 +43,18 @@ pub fn status<P: Plane, S: Surroundings>(
             .collect(),
         classes: classes(gateway, counters),
         flows: flows(gateway),
+        connections: connections(gateway),
         // Counted by whoever may wait for it.
         prefixes: PrefixesStatus::default(),
         reasons: reasons(gateway)?,
     })
+}
+
+fn connections<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+) -> Option<ConnectionsStatus> {
+    let (known, limit) = gateway.surroundings.connection_table()?;
+    Some(ConnectionsStatus { known, limit })
 }
 
 fn link_status<P: Plane, S: Surroundings>(
@@ -131,7 +139,8 @@ fn path_status<P: Plane, S: Surroundings>(
         heard_s_ago: now.since(fares.heard).as_secs_f64(),
         falls_last_hour: fares.falls_within_an_hour,
         probe: ProbeStatus {
-            sent: fares.probes_sent,
+            sent: fares.probes_sent - fares.probes_not_sent,
+            not_sent: fares.probes_not_sent,
             judged: fares.probes_judged,
             lost: fares.probes_lost,
             round_trip_ms: fares.round_trip.map(in_ms),

@@ -290,8 +290,11 @@ fn head(status: &Status) -> String {
         0 => String::new(),
         listed => format!(", {listed} probed {} times", prefixes.asked),
     };
+    let kernels = status.connections.map_or(String::new(), |table| {
+        format!(", {} of {} in the kernel", table.known, table.limit)
+    });
     format!(
-        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken{told}{probed}",
+        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken{kernels}{told}{probed}",
         table::time(status.uptime_s),
         default.map_or(policy.clone(), |class| table::policy(
             policy,

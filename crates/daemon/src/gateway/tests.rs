@@ -101,6 +101,8 @@ struct World {
     fallback_mark: u32,
     /// Targets that answer on no link.
     filtered: Vec<Target>,
+    /// No probe leaves the host.
+    sends_nothing: bool,
     sent: u64,
     /// The time of the programs' clock, and when flows were to have begun that ended.
     now: Duration,
@@ -406,7 +408,11 @@ impl Surroundings for FakeHost {
     ) -> impl Future<Output = Option<Answer>> + Send + 'static {
         let world = self.world.lock().unwrap();
         let dead = world.dead.contains(&via.device.as_str()) || world.filtered.contains(&target);
+        let sends_nothing = world.sends_nothing;
         async move {
+            if sends_nothing {
+                return Some(Answer::NotSent);
+            }
             let round_trip = Duration::from_millis(10);
             tokio::time::sleep(round_trip).await;
             (!dead).then_some(Answer::Expected(round_trip))
@@ -429,6 +435,10 @@ impl Surroundings for FakeHost {
 
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         Ok(Vec::new())
+    }
+
+    fn connection_table(&self) -> Option<(u64, u64)> {
+        None
     }
 
     fn moment(&self) -> Moment {

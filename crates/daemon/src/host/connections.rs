@@ -80,6 +80,27 @@ pub fn forget(family: Family, mark: u32) -> anyhow::Result<()> {
     netlink.order(DELETE, &body).context("ask")
 }
 
+/// How many connections each host began, of all that are known. Takes about a microsecond for each.
+pub fn by_source() -> anyhow::Result<BTreeMap<IpAddr, u64>> {
+    let netlink = Netlink::connect(NETLINK_NETFILTER).context("open a netlink socket")?;
+    let every_family = [libc::AF_UNSPEC as u8, 0, 0, 0];
+    let mut sources = BTreeMap::new();
+    let asked = netlink.dump(GET, &every_family, |_, body| {
+        let attributes = body.get(FAMILY_HEADER..).unwrap_or_default();
+        if let Some(source) = source(attributes) {
+            *sources.entry(source).or_default() += 1;
+        }
+    });
+    asked.context("list connections")?;
+    Ok(sources)
+}
+
+fn source(attributes: &[u8]) -> Option<IpAddr> {
+    let ip = find_in(attributes, &[TUPLE_ORIGINAL, TUPLE_IP])?;
+    let mut kinds = Family::ALL.map(address_kinds).into_iter();
+    address_of(kinds.find_map(|[source, _]| find(ip, source))?)
+}
+
 /// Those of one family; nothing if no packets are tracked here.
 pub fn udp(family: Family) -> anyhow::Result<Option<Conversations>> {
     let count = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count");
@@ -208,6 +229,10 @@ fn address_of(octets: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::net::UdpSocket;
+
+    use anabranch_testbed::netns::Namespace;
+
     use super::*;
 
     /// Who began, with whom, and for how many seconds there has been no packet.
@@ -239,5 +264,27 @@ pub(super) mod tests {
             let told = timeouts.idle(is_assured, seconds(left));
             assert_eq!(told, seconds(idle), "{left} s of {is_assured}");
         }
+    }
+
+    #[test]
+    fn connections_are_counted_by_who_began_them() {
+        let host = Namespace::create("counted").unwrap();
+        host.ip("link set lo up").unwrap();
+        let tracks =
+            "table ip t { chain c { type filter hook output priority 0; ct state new counter; }; }";
+        host.exec_with_input("nft", &["-f", "-"], tracks).unwrap();
+        let counted = host.run(|| {
+            for (number, connections) in [(2, 40), (3, 7)] {
+                for _ in 0..connections {
+                    let own = IpAddr::from([127, 0, 0, number]);
+                    let socket = UdpSocket::bind((own, 0)).unwrap();
+                    socket.send_to(b"?", "127.0.0.1:53").unwrap();
+                }
+            }
+            by_source().unwrap()
+        });
+        let counted = counted.unwrap();
+        let of = |number| counted.get(&IpAddr::from([127, 0, 0, number]));
+        assert_eq!((of(2), of(3)), (Some(&40), Some(&7)), "{counted:?}");
     }
 }

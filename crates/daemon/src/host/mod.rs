@@ -33,6 +33,7 @@ use anabranch_api::Paths;
 use anabranch_api::ReasonCount;
 pub use clock::moment;
 pub use connections::Conversation;
+pub use connections::by_source as connections_by_source;
 use ids::Ids;
 use nft::{Guard, GuardedLink};
 pub use own_udp::{Moved, Return, leave};

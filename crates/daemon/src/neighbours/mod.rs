@@ -17,6 +17,7 @@ mod read;
 mod routing;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use anabranch_api::{Finding, Severity};
 use anabranch_core::rules::WhenNone;
@@ -24,7 +25,7 @@ use anabranch_core::rules::WhenNone;
 pub use dhcp::DhcpClient;
 pub use netfilter::Ruleset;
 pub use qdiscs::IngressQdisc;
-pub use read::Reader;
+pub use read::{Reader, conntrack as connection_table};
 
 use crate::config::Config;
 use crate::error::BadInput;
@@ -78,7 +79,7 @@ const DHCP_CLIENTS: &str = "dhcp-clients";
 const CONNTRACK_FULL: &str = "conntrack-full";
 
 /// The kernel's connection table counts as full from this part of it on, in percent.
-const CONNTRACK_FULL_PERCENT: u64 = 90;
+const CONNTRACK_FULL_PERCENT: u64 = 80;
 /// The first byte of every mark that the programs or our nftables table give to packets and connections.
 const OUR_MARK_BYTES: [u32; 6] = [0xa8, 0xab, 0xac, 0xad, 0xae, 0xaf];
 
@@ -93,10 +94,27 @@ pub struct Scene {
     pub legacy_tables: Vec<String>,
     /// Programs that take leases, sorted.
     pub dhcp_clients: Vec<DhcpClient>,
-    /// Entries of the kernel's connection table, and how many there may be.
-    pub conntrack: Option<(u64, u64)>,
+    /// None where the kernel tracks no connections.
+    pub conntrack: Option<Conntrack>,
     /// Settings of the gateway's that somebody set back while it ran.
     pub undone: Vec<Undone>,
+}
+
+/// The kernel's connection table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conntrack {
+    /// How many it has, ...
+    pub entries: u64,
+    /// ... of so many.
+    pub places: u64,
+    /// Who began most of them, if it is nearly full.
+    pub sources: Vec<(IpAddr, u64)>,
+}
+
+impl Conntrack {
+    fn is_nearly_full(&self) -> bool {
+        self.places > 0 && self.entries * 100 >= self.places * CONNTRACK_FULL_PERCENT
+    }
 }
 
 /// What stands beside a gateway of this configuration, the worst first.
@@ -107,7 +125,7 @@ pub fn findings(config: &Config, host: &Snapshot, scene: &Scene) -> Vec<Finding>
     all.extend(netfilter::legacy(&scene.legacy_tables));
     all.extend(routing::findings(config, host, &scene.netfilter));
     all.extend(dhcp::findings(config, &scene.dhcp_clients));
-    all.extend(conntrack(scene.conntrack));
+    all.extend(scene.conntrack.as_ref().and_then(conntrack));
     all.extend(scene.undone.iter().map(undone));
     all.retain(|finding| finding.severity == Severity::Refused || !is_ignored(config, finding));
     all.sort();
@@ -135,17 +153,33 @@ fn is_ignored(config: &Config, finding: &Finding) -> bool {
     ignored.any(|words| *words == finding.name || *words == with_subject)
 }
 
-fn conntrack(table: Option<(u64, u64)>) -> Option<Finding> {
-    let (entries, places) = table.filter(|(_, places)| *places > 0)?;
-    let is_full = entries * 100 >= places * CONNTRACK_FULL_PERCENT;
-    is_full.then(|| {
+fn conntrack(table: &Conntrack) -> Option<Finding> {
+    let Conntrack {
+        entries, places, ..
+    } = table;
+    // In tenths: the log tells what changes.
+    let of = |(source, connections): &(IpAddr, u64)| {
+        let tenths = connections * 10 / entries.max(&1);
+        (tenths > 0).then(|| format!("{source} has {} %", tenths * 10))
+    };
+    let sources: Vec<String> = table.sources.iter().filter_map(of).collect();
+    let by = match sources.is_empty() {
+        true => String::new(),
+        false => format!("; of its connections {}", sources.join(", ")),
+    };
+    table.is_nearly_full().then(|| {
         finding(
-            Severity::Note,
+            Severity::Trouble,
             CONNTRACK_FULL,
             "nf_conntrack",
-            "the kernel's connection table is nearly full: what the kernel itself forwards, and what this host sends, may be dropped"
-                .to_owned(),
-            format!("find out who fills it (conntrack -L), or raise net.netfilter.nf_conntrack_max above {places}"),
+            format!(
+                "the kernel's connection table is nearly full: what the kernel itself forwards, and what this host sends or is asked, \
+                 may be dropped{by}"
+            ),
+            format!(
+                "stop who fills it, or limit what may be asked of this host from there; or raise net.netfilter.nf_conntrack_max above \
+                 {places}"
+            ),
         )
     })
 }

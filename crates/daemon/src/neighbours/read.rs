@@ -1,8 +1,10 @@
 //! Reads a [`Scene`] from the kernel: queueing disciplines and their filters by netlink, nftables by `nft` whenever the number of
 //! its generation is another, the rest from files.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,9 +19,9 @@ use tokio::time::Instant;
 use super::dhcp::DhcpClient;
 use super::netfilter::Ruleset;
 use super::qdiscs::IngressQdisc;
-use super::{Scene, dhcp, findings};
+use super::{Conntrack, Scene, dhcp, findings};
 use crate::config::Config;
-use crate::host::{Undone, nft};
+use crate::host::{Undone, connections_by_source, nft};
 use crate::observe::{Netlink, Snapshot};
 
 /// The names of the filters of any Anabranch begin with this.
@@ -28,6 +30,8 @@ const OUR_FILTERS: &str = "anabranch/";
 const LISTED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// ... and one part in so many of a processor's time.
 const LISTING_REST: u32 = 300;
+/// Hosts that are named where the kernel's connection table is full.
+const SOURCES_TOLD: usize = 3;
 const LEGACY: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
 
 /// Reads neighbours, and remembers of nftables what has not changed.
@@ -37,6 +41,9 @@ pub struct Reader {
     ruleset: Ruleset,
     /// When nftables may be listed again.
     rests_until: Option<Instant>,
+    /// Who fills the kernel's connection table, and when that may be counted again.
+    sources: Vec<(IpAddr, u64)>,
+    counts_again: Option<Instant>,
 }
 
 impl Reader {
@@ -50,13 +57,14 @@ impl Reader {
         undone: Vec<Undone>,
     ) -> anyhow::Result<Vec<Finding>> {
         self.list_nftables().await;
+        let conntrack = self.conntrack().await;
         let netlink = Netlink::connect()?;
         let scene = Scene {
             ingress: ingress(&netlink.handle).await?,
             netfilter: self.ruleset.clone(),
             legacy_tables: legacy_tables(),
             dhcp_clients: dhcp_clients(host.clone()).await?,
-            conntrack: conntrack(),
+            conntrack,
             undone,
         };
         Ok(findings(config, host, &scene))
@@ -66,6 +74,35 @@ impl Reader {
     pub fn is_outdated(&self) -> bool {
         let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
         !rests && nft::generation().ok() != self.generation
+    }
+
+    /// With those who fill it, if it is nearly full: to count them takes a second for a million connections.
+    async fn conntrack(&mut self) -> Option<Conntrack> {
+        let (entries, places) = conntrack()?;
+        let mut table = Conntrack {
+            entries,
+            places,
+            sources: Vec::new(),
+        };
+        if !table.is_nearly_full() {
+            self.sources.clear();
+            return Some(table);
+        }
+        if self.counts_again.is_none_or(|at| at <= Instant::now()) {
+            let began = Instant::now();
+            let counted = tokio::task::spawn_blocking(connections_by_source).await;
+            match counted
+                .map_err(anyhow::Error::from)
+                .and_then(|counted| counted)
+            {
+                Ok(sources) => self.sources = most(sources),
+                Err(error) => tracing::debug!("connections are not counted: {error:#}"),
+            }
+            let rest = (began.elapsed() * LISTING_REST).max(LISTED_AGAIN_AFTER);
+            self.counts_again = Some(Instant::now() + rest);
+        }
+        table.sources.clone_from(&self.sources);
+        Some(table)
     }
 
     /// Without nft, or without nftables in the kernel, there is nothing to know of it.
@@ -175,7 +212,16 @@ fn legacy_tables() -> Vec<String> {
     tables
 }
 
-fn conntrack() -> Option<(u64, u64)> {
+/// Those with most connections first.
+fn most(sources: BTreeMap<IpAddr, u64>) -> Vec<(IpAddr, u64)> {
+    let mut sources: Vec<_> = sources.into_iter().collect();
+    sources.sort_by_key(|(_, connections)| Reverse(*connections));
+    sources.truncate(SOURCES_TOLD);
+    sources
+}
+
+/// Entries of the kernel's connection table, and how many there may be; none where it tracks none.
+pub fn conntrack() -> Option<(u64, u64)> {
     let read = |name: &str| {
         let path = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
         fs::read_to_string(path).ok()?.trim().parse().ok()

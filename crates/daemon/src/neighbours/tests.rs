@@ -474,14 +474,24 @@ fn a_setting_that_somebody_set_back_is_trouble() {
 }
 
 #[test]
-fn a_full_connection_table_is_good_to_know() {
+fn a_full_connection_table_is_told_with_those_who_fill_it() {
     let with = |entries| Scene {
-        conntrack: Some((entries, 1000)),
+        conntrack: Some(Conntrack {
+            entries,
+            places: 1000,
+            sources: vec![("192.168.1.66".parse().unwrap(), 650), (ip("10.0.0.1"), 3)],
+        }),
         ..Scene::default()
     };
-    assert_eq!(found(&config(""), &host(), &with(899)), []);
-    let note = only(Severity::Note, "conntrack-full", "nf_conntrack");
-    assert_eq!(found(&config(""), &host(), &with(900)), note);
+    assert_eq!(found(&config(""), &host(), &with(799)), []);
+    let trouble = only(Severity::Trouble, "conntrack-full", "nf_conntrack");
+    assert_eq!(found(&config(""), &host(), &with(800)), trouble);
+    let told = findings(&config(""), &host(), &with(800));
+    let meaning = &told[0].meaning;
+    assert!(
+        meaning.ends_with("of its connections 192.168.1.66 has 80 %"),
+        "{meaning}"
+    );
 }
 
 #[test]

@@ -18,13 +18,13 @@ pub use wire::{Answer, Via, ask_for_reset};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks `target` over `via`, and returns its answer. `None`: no answer came. Errors prove nothing, neither that a
-/// link is down nor that it is up: anybody may forge one, and the host's own may be over before the deadline.
+/// link is down nor that it is up: anybody may forge one, and of those that are the host's own it is told that nothing was sent.
 pub async fn probe(target: Target, via: Via) -> Option<Answer> {
     match tokio::time::timeout(PATIENCE, wire::ask(&target, &via)).await {
         Ok(Ok(answer)) => Some(answer),
         Ok(Err(error)) => {
             tracing::debug!(device = via.device, %target, %error, "probe not sent");
-            None
+            wire::is_own(&error).then_some(Answer::NotSent)
         }
         Err(_) => None,
     }

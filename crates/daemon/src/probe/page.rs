@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 
 use super::target::Page;
-use super::wire::{Answer, Via, dns_query};
+use super::wire::{Answer, Via, connect, dns_query};
 
 const DNS_PORT: u16 = 53;
 const DNS_ANSWER_BYTES_MAX: usize = 4096;
@@ -31,7 +31,7 @@ pub(super) async fn ask(page: &Page, via: &Via) -> io::Result<Answer> {
     };
     let socket = TcpSocket::from_std_stream(via.socket(Type::STREAM, Protocol::TCP)?.into());
     let asked = Instant::now();
-    let mut stream = socket.connect(SocketAddr::new(address, page.port)).await?;
+    let mut stream = connect(socket, SocketAddr::new(address, page.port), via).await?;
     let round_trip = asked.elapsed();
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: anabranch\r\nConnection: close\r\n\r\n",
@@ -230,6 +230,7 @@ mod tests {
                     let wanted = format!("http:127.0.0.1:{port}/check answered 302, wanted 204");
                     assert_eq!(words, wanted);
                 }
+                Answer::NotSent => panic!("it was sent"),
             }
         }
         let unresolved = page("http:nobody.example/ = 204");

@@ -15,13 +15,17 @@ use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use nix::sys::socket::{getsockopt, setsockopt};
 use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpSocket, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use super::target::Target;
 
 /// ICMP echo ids from here to 0xABFF are the prober's: the data path hands none of them to LAN hosts.
 const ICMP_ID_BASE: u16 = 0xAB00;
 const ANSWER_BYTES_MAX: usize = 4096;
+/// Most links have answered by then, and no probe counts as lost (`deadline_min` of the balancer).
+const SENDS_AFTER: Duration = Duration::from_millis(100);
+/// RFC 863.
+const DISCARD_PORT: u16 = 9;
 /// A name every resolver has in its cache, with a short answer.
 const QUERY_NAME: &str = "a.root-servers.net.";
 
@@ -57,6 +61,8 @@ pub enum Answer {
     Expected(Duration),
     /// Somebody else's: what it is, and what it should have been.
     Wrong(String),
+    /// None: the question never left this host.
+    NotSent,
 }
 
 impl Via {
@@ -157,14 +163,15 @@ async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
     }
     let connection = socket.try_clone()?;
     let asked = Instant::now();
-    match TcpSocket::from_std_stream(socket.into())
-        .connect(port)
-        .await
-    {
+    match connect(TcpSocket::from_std_stream(socket.into()), port, via).await {
         Ok(stream) => stream.set_zero_linger()?,
         Err(error) => {
+            let is_forged = has_icmp_error(&connection);
+            if is_own(&error) && !is_forged {
+                return Err(error);
+            }
             let refused = error.kind() == io::ErrorKind::ConnectionRefused;
-            if !refused || has_icmp_error(&connection) {
+            if !refused || is_forged {
                 tracing::debug!(%error, "no answer to a probe");
                 return std::future::pending().await;
             }
@@ -176,6 +183,40 @@ async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
         (_, 0) => std::future::pending().await,
         (_, round_trip_us) => Ok(Duration::from_micros(round_trip_us.into())),
     }
+}
+
+/// The kernel keeps it to itself when a SYN never leaves (`tcp_connect` of linux/net/ipv4/tcp_output.c). So where nothing comes back
+/// for a while, a datagram is sent that dies at the next router: whether that leaves, the kernel says.
+pub(super) async fn connect(socket: TcpSocket, to: SocketAddr, via: &Via) -> io::Result<TcpStream> {
+    let connecting = socket.connect(to);
+    tokio::pin!(connecting);
+    if let Ok(connected) = tokio::time::timeout(SENDS_AFTER, &mut connecting).await {
+        return connected;
+    }
+    let socket = via.socket(Type::DGRAM, Protocol::UDP)?;
+    match to {
+        SocketAddr::V4(_) => socket.set_ttl_v4(1)?,
+        SocketAddr::V6(_) => socket.set_unicast_hops_v6(1)?,
+    }
+    let discard = SocketAddr::new(to.ip(), DISCARD_PORT);
+    socket.send_to(&[], &discard.into())?;
+    connecting.await
+}
+
+/// What only this host says, before anything is sent: there is no room in the kernel's connection table, or its firewall refuses
+/// (EPERM), there are no descriptors, memory, buffers or ports left, or no address and no route.
+pub fn is_own(error: &io::Error) -> bool {
+    const OWN: [i32; 8] = [
+        libc::EPERM,
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOMEM,
+        libc::ENOBUFS,
+        libc::EADDRINUSE,
+        libc::EADDRNOTAVAIL,
+        libc::ENETUNREACH,
+    ];
+    error.raw_os_error().is_some_and(|code| OWN.contains(&code))
 }
 
 fn has_icmp_error(socket: &Socket) -> bool {

@@ -22,6 +22,7 @@ anabranch_testbed::in_both_families!(
     a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows,
     targets_that_die_for_all_links_at_once_take_none_down,
     one_host_that_calls_one_dead_server_takes_no_link_down,
+    a_host_that_can_send_no_probes_loses_no_link,
 );
 
 const PAGE_PORT: u16 = 8080;
@@ -275,6 +276,32 @@ fn a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows(fa
     flows
         .iter()
         .for_each(|flow| ask(flow).expect("no flow has ended"));
+}
+
+/// As when the kernel's connection table is full, or its firewall lets nothing out.
+fn a_host_that_can_send_no_probes_loses_no_link(family: Family) {
+    let rig = Rig::of(family);
+    let server = rig.plan().server;
+    let [tcp, icmp] = [format!("tcp:{}", rig.server()), format!("icmp:{server}")];
+    let targets = format!("\"{tcp}\", \"{icmp}\"");
+    rig.write_config(&with_targets(&rig, &targets));
+    let daemon = rig.start();
+    both_up(&daemon);
+    let table = words(family);
+    let refuse = format!(
+        "table {table} refuse {{ chain c {{ type filter hook output priority 0; oifname {{ wan0, wan1 }} drop; }}; }}"
+    );
+    rig.gateway
+        .exec_with_input("nft", &["-f", "-"], &refuse)
+        .unwrap();
+    until("many were not sent", || {
+        let links = daemon.status().links;
+        links.iter().all(|link| link.probe.not_sent > 6)
+    });
+    for link in daemon.status().links {
+        assert_ne!(link.state, LinkState::Down, "{}: {}", link.name, link.why);
+        assert_eq!(link.paths[0].falls_last_hour, 0);
+    }
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -346,3 +346,23 @@ links = ["lte"]
     rig.pass(LONG).await;
     assert_eq!(looked(), done, "nothing is left to look for");
 }
+
+#[tokio::test(start_paused = true)]
+async fn probes_that_never_leave_the_host_take_no_link_down() {
+    let rig = Rig::start().await;
+    {
+        let mut world = rig.world.lock().unwrap();
+        world.sends_nothing = true;
+        world.dead = vec!["wan0", "ppp0"];
+    }
+    rig.pass(Duration::from_secs(60)).await;
+    for link in rig.status().await.links {
+        assert_ne!(link.state, Shown::Down, "{}: {}", link.name, link.why);
+        assert_eq!((link.probe.lost, link.paths[0].falls_last_hour), (0, 0));
+        assert!(link.probe.not_sent > 10, "{:?}", link.probe);
+    }
+    rig.world.lock().unwrap().sends_nothing = false;
+    rig.pass(Duration::from_secs(10)).await;
+    let links = rig.status().await.links;
+    assert!(links.iter().all(|link| link.state == Shown::Down), "lost");
+}
