@@ -18,13 +18,11 @@ mod sysctl;
 mod undone;
 mod wireguard;
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anabranch_core::{Family, LinkId, LinkSet};
 use anabranch_policy::PerFamily;
-use anyhow::Context;
 
 use crate::config::{Config, Fallback, Link};
 use crate::observe::{Desired, Netlink};
@@ -350,12 +348,7 @@ impl Host {
             };
             return self.save();
         }
-        match fs::remove_file(&self.state_path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", self.state_path.display()))
-            }
-            _ => Ok(()),
-        }
+        State::remove(&self.state_path)
     }
 
     fn save(&mut self) -> anyhow::Result<()> {

@@ -2,13 +2,20 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::sysctl;
 use crate::slots::{Orders, Slots};
+
+/// So often is a file read that cannot be.
+const READINGS: usize = 3;
+/// So many files are kept that could not be read.
+const ASIDE_MAX: usize = 8;
 
 /// Written to the state file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,39 +27,56 @@ pub struct State {
 }
 
 impl State {
-    /// As it was written last, with the file's text. A file that says nothing is set aside: packets matter more than orders.
+    /// As it was written last, with the file's text. A file that says nothing is set aside, and its copy is read: packets matter
+    /// more than orders.
     pub fn read(path: &Path) -> anyhow::Result<(Self, Vec<u8>)> {
-        let wrong = match fs::read(path) {
-            Ok(text) => match serde_json::from_slice(&text) {
-                Ok(state) => return Ok((state, text)),
-                Err(error) => error.to_string(),
-            },
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),
-            Err(error) => error.to_string(),
+        let wrong = match read(path) {
+            Ok(known) => return Ok(known),
+            Err(wrong) => wrong,
         };
-        let aside = path.with_extension("json.unreadable");
-        fs::rename(path, &aside).with_context(|| {
-            format!("set {} aside, which says nothing: {wrong}", path.display())
-        })?;
-        tracing::warn!(
-            "{}: {wrong}; it is set aside as {}: orders of links are forgotten, and settings of the host that an earlier run changed stay as they are",
-            path.display(),
-            aside.display()
-        );
-        Ok(Default::default())
+        let aside = set_aside(path);
+        let copied = read(&copy_of(path)).ok();
+        let copied = copied.filter(|(_, text)| !text.is_empty());
+        let lost = match copied {
+            Some(_) => "what its copy says is taken in its place",
+            None => {
+                "orders of links are forgotten, and settings of the host that an earlier run changed stay as they are"
+            }
+        };
+        tracing::warn!("{}: {wrong}; {aside}: {lost}", path.display());
+        // To be written anew in either case.
+        Ok((
+            copied.map(|(state, _)| state).unwrap_or_default(),
+            Vec::new(),
+        ))
     }
 
-    /// In the place of what `path` has. A crash on the way leaves one or the other.
+    /// In the place of what `path` has, and then of its copy. A crash on the way leaves one or the other.
     pub fn write(&self, path: &Path, saved: &mut Vec<u8>) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(self)?;
         if text == *saved {
             return Ok(());
         }
-        let fresh = path.with_extension("json.new");
-        fs::write(&fresh, &text)
-            .and_then(|()| fs::rename(&fresh, path))
-            .with_context(|| format!("write {}", path.display()))?;
+        for path in [path, &copy_of(path)] {
+            let fresh = path.with_extension("json.new");
+            fs::write(&fresh, &text)
+                .and_then(|()| fs::rename(&fresh, path))
+                .with_context(|| format!("write {}", path.display()))?;
+        }
         *saved = text;
+        Ok(())
+    }
+
+    /// Takes away file and copy. Nothing to do is no error.
+    pub fn remove(path: &Path) -> anyhow::Result<()> {
+        for path in [path, &copy_of(path)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("remove {}", path.display()));
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -65,6 +89,48 @@ impl State {
         {
             self.sysctls.push(change);
         }
+    }
+}
+
+fn copy_of(path: &Path) -> PathBuf {
+    path.with_extension("json.copy")
+}
+
+/// What a file of this user says, with its text; of one that is not there, nothing. Or what is wrong with it. A reading that fails
+/// may succeed at once.
+fn read(path: &Path) -> Result<(State, Vec<u8>), String> {
+    let found = match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),
+        found => found.map_err(|error| error.to_string())?,
+    };
+    if !found.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(format!("it belongs to user {}", found.uid()));
+    }
+    let readings = (0..READINGS).map(|_| fs::read(path));
+    let text = readings.reduce(|read, again| read.or(again));
+    let text = text.map_or(Ok(Vec::new()), |text| {
+        text.map_err(|error| error.to_string())
+    })?;
+    let state = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    Ok((state, text))
+}
+
+/// Leaves what `path` has to whoever looks for it, under a name that is free. What became of it.
+fn set_aside(path: &Path) -> String {
+    let names = (0..ASIDE_MAX).map(|number| match number {
+        0 => path.with_extension("json.unreadable"),
+        _ => path.with_extension(format!("json.unreadable.{number}")),
+    });
+    let mut free = names.filter(|name| fs::symlink_metadata(name).is_err());
+    let Some(aside) = free.next() else {
+        return "it is written over".to_owned();
+    };
+    match fs::rename(path, &aside) {
+        Ok(()) => format!("it is set aside as {}", aside.display()),
+        Err(error) => format!("it cannot be set aside as {}: {error}", aside.display()),
     }
 }
 
@@ -111,12 +177,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_set_aside() {
+    fn what_is_no_file_is_set_aside_as_often_as_it_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         assert!(State::read(&path).unwrap().1.is_empty(), "nothing there");
-        fs::create_dir(&path).unwrap();
+        for number in 0..3 {
+            match number {
+                0 => fs::create_dir_all(path.join("full")).unwrap(),
+                1 => nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+                _ => std::os::unix::fs::symlink(folder.path(), &path).unwrap(),
+            }
+            assert_eq!(State::read(&path).unwrap().0, State::default());
+            assert!(!path.exists());
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        fs::write(&path, WHOLE).unwrap();
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
         assert_eq!(State::read(&path).unwrap().0, State::default());
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_was_lost_of_a_file_its_copy_knows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let state: State = serde_json::from_str(WHOLE).unwrap();
+        state.write(&path, &mut Vec::new()).unwrap();
+        for text in ["", "{", "[]"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(State::read(&path).unwrap().0, state, "{text:?}");
+        }
+        State::remove(&path).unwrap();
+        assert_eq!(State::read(&path).unwrap().0, State::default());
     }
 }
