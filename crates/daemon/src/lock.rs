@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::error::{BadInput, Error, is_full};
 use crate::host::ids::{BLOCKS, Ids, preferred_block};
 use anabranch_api::Paths;
+
+/// Nobody else may open a lock's file, and hold the lock.
+const OWNERS_ALONE: u32 = 0o600;
 
 /// Held while the daemon runs. The kernel lets go of it when the process ends, however it ends.
 #[derive(Debug)]
@@ -349,12 +352,17 @@ fn open(path: &Path) -> anyhow::Result<Opened> {
                 .write(true)
                 .create(true)
                 .truncate(false)
+                .mode(OWNERS_ALONE)
                 .open(path)
         });
         let file = match opened {
             Err(error) if is_full(&error) => return Ok(Opened::NoRoom(error)),
             opened => opened.with_context(|| format!("open {shown}"))?,
         };
+        // An earlier version let everybody read it, and who may read may lock.
+        let own = Permissions::from_mode(OWNERS_ALONE);
+        file.set_permissions(own)
+            .with_context(|| format!("set the permissions of {shown}"))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) if is_at(path, &locked) => return Ok(Opened::Locked(locked)),
             Ok(_) => {}
@@ -638,6 +646,27 @@ mod tests {
         std::fs::remove_dir(a.pins()).unwrap();
         drop(again);
         assert_eq!(files(&dir), 0);
+    }
+
+    #[test]
+    fn nobody_else_may_open_what_is_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, _] = instances(&dir);
+        std::fs::create_dir_all(a.lock().parent().unwrap()).unwrap();
+        std::fs::write(a.lock(), "").unwrap();
+        let _lock = Lock::take(&a).unwrap();
+        let _claims = Claims::take(&a, &["eth1"]).unwrap();
+        let _numbers = Numbers::take(&a).unwrap();
+        let folder = a.lock().parent().unwrap().to_owned();
+        let files = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+        let files: Vec<_> = files
+            .filter(|file| file.file_type().unwrap().is_file())
+            .collect();
+        assert!(files.len() >= 3, "{files:?}");
+        for file in files {
+            let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{file:?}");
+        }
     }
 
     #[test]
