@@ -10,6 +10,8 @@ use anabranch_core::rules::Moment;
 use anabranch_core::rules::file::Remark;
 use anabranch_dataplane::Gateway;
 use anyhow::Context;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -31,6 +33,8 @@ use crate::trunk;
 use anabranch_api::ReasonCount;
 use anabranch_api::{Finding, Paths};
 
+/// Ample for every map, device and probe.
+const DESCRIPTORS: u64 = 65_536;
 /// Whoever asks how all is waits no longer for what stands beside.
 const SURVEY_MAX: Duration = Duration::from_secs(5);
 
@@ -42,11 +46,34 @@ const SURVEY_MAX: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`Error::BadInput`] before anything was changed; anything else later.
 pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
+    ignore_reloads();
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
     runtime.block_on(run_here(config, paths, ready))
+}
+
+/// Until they are listened to: the configuration is read after that. By itself SIGHUP ends a process.
+fn ignore_reloads() {
+    // SAFETY: no handler runs.
+    let ignored = unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) };
+    ignored.expect("SIGHUP is a signal that may be ignored");
+}
+
+/// Every map, program, device and probe has a descriptor, and what a shell begins with is little.
+fn raise_descriptors() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(now, most)| {
+        setrlimit(
+            Resource::RLIMIT_NOFILE,
+            now.max(most.min(DESCRIPTORS)),
+            most,
+        )
+    });
+    if let Err(error) = raised {
+        tracing::debug!("the limit of open files stays as it is: {error}");
+    }
 }
 
 async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {

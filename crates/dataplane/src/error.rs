@@ -1,7 +1,7 @@
 //! What can go wrong between user space and the programs.
 
 use std::{
-    io,
+    io, iter,
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -29,6 +29,10 @@ pub enum Error {
     ForeignPins { path: PathBuf, owner: u32 },
     #[error("cannot load the program: {source}; it needs Linux 6.1, CAP_BPF and CAP_NET_ADMIN")]
     Load { source: Box<EbpfError> },
+    #[error(
+        "out of file descriptors: raise the limit of open files (`LimitNOFILE=` of the unit, `ulimit -n` of the shell) to 1024 or more"
+    )]
+    Descriptors,
     #[error("program `{program}` is refused by the kernel: {source}")]
     Program {
         program: &'static str,
@@ -139,8 +143,21 @@ impl Error {
 
 impl From<EbpfError> for Error {
     fn from(source: EbpfError) -> Self {
-        Error::Load {
-            source: Box::new(source),
+        match has_no_descriptors(&source) {
+            true => Error::Descriptors,
+            false => Error::Load {
+                source: Box::new(source),
+            },
         }
     }
+}
+
+/// Every map and program has one.
+fn has_no_descriptors(error: &(dyn std::error::Error + 'static)) -> bool {
+    let full = [libc::EMFILE, libc::ENFILE].map(Some);
+    let mut causes = iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let code = cause.downcast_ref::<io::Error>();
+        full.contains(&code.and_then(io::Error::raw_os_error))
+    })
 }

@@ -7,7 +7,7 @@
 
 use std::{
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -86,9 +86,29 @@ impl Occupancy {
 /// What time it is, since the machine was started.
 pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// That of programs which ask the kernel.
+/// That of programs which ask the kernel: of no time namespace (time_namespaces(7)).
 pub fn monotonic_now() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+    static OFFSET_NS: LazyLock<i128> = LazyLock::new(|| {
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets");
+        offsets.map_or(0, |offsets| monotonic_offset_ns(&offsets))
+    });
+    let here = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+    let kernels = here.as_nanos() as i128 - *OFFSET_NS;
+    Duration::from_nanos(kernels.clamp(0, i128::from(u64::MAX)) as u64)
+}
+
+/// What a time namespace adds to the kernel's clock. A kernel without such has no file of offsets.
+fn monotonic_offset_ns(offsets: &str) -> i128 {
+    let lines = offsets.lines().map(str::split_whitespace);
+    let mut monotonic = lines.filter_map(|mut words| match words.next() {
+        Some("monotonic") => {
+            let seconds: i128 = words.next()?.parse().ok()?;
+            let ns: i128 = words.next()?.parse().ok()?;
+            Some(seconds * 1_000_000_000 + ns)
+        }
+        _ => None,
+    });
+    monotonic.next().unwrap_or(0)
 }
 
 /// Walks over the flows of a gateway, one of a kind at a time, for any thread.
@@ -369,5 +389,21 @@ impl<A: Pod> Walk<A> {
         let ran = self.program.test_run(RawTracePointRunOptions::new());
         ran.map_err(Error::program(self.program_name))?;
         self.arguments()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_namespace_tells_how_far_its_clock_is_from_the_kernels() {
+        let offset = monotonic_offset_ns;
+        assert_eq!(offset("monotonic 0 0\nboottime 7 0\n"), 0);
+        assert_eq!(
+            offset("monotonic           -86400         5\nboottime 0 0\n"),
+            -86_399_999_999_995
+        );
+        assert_eq!(offset(""), 0);
     }
 }

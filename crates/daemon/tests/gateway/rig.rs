@@ -386,6 +386,12 @@ impl Rig {
         daemon
     }
 
+    /// Starts it, and does not wait until it is ready.
+    pub fn spawn(&self) -> Child {
+        let command = self.command_under("env", &[], INSTANCE);
+        self.gateway.spawn(command).unwrap()
+    }
+
     /// Starts it with its log in a file.
     pub fn start_logging(&self) -> Daemon {
         let log = format!("exec \"$@\" 2>'{}'", self.log().display());

@@ -136,3 +136,59 @@ fn every_line_about_a_lost_link_says_what_it_is_about(family: Family) {
         assert!(!line.contains("Invalid argument"), "{line}");
     }
 }
+
+#[test]
+fn too_few_descriptors_are_called_that() {
+    let rig = Rig::new();
+    let few = "ulimit -n 40; exec \"$@\"";
+    let (exit, said) = rig.fails_under("sh", &["-c", few, "sh"], INSTANCE);
+    assert_eq!(exit, Exit::Code(1), "{said}");
+    assert!(said.contains("out of file descriptors"), "{said}");
+    assert!(!said.contains("Linux 6.1"), "{said}");
+    let soft = "ulimit -S -n 40; exec \"$@\"";
+    let daemon = rig.start_under("sh", &["-c", soft, "sh"]);
+    both_up(&daemon);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn a_reload_that_is_ordered_during_the_start_ends_nothing() {
+    let rig = Rig::new();
+    // What it waits for to begin with, since nobody writes there.
+    let config = rig.config();
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::remove_file(&config).unwrap();
+    nix::unistd::mkfifo(&config, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut daemon = rig.spawn();
+    let mut pipe = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&config)
+        .unwrap();
+    for _ in 0..3 {
+        daemon.signal(Signal::SIGHUP);
+    }
+    std::io::Write::write_all(&mut pipe, text.as_bytes()).unwrap();
+    std::fs::remove_file(&config).unwrap();
+    rig.write_config(&text);
+    drop(pipe);
+    until("it runs", || rig.paths().socket().exists());
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(DEADLINE).unwrap(), Some(Exit::Code(0)));
+}
+
+#[test]
+fn flows_of_a_dead_link_end_where_time_has_another_beginning() {
+    let rig = Rig::new();
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
+    let earlier = format!("--monotonic=-{}", uptime as u64 / 2);
+    let mut daemon = rig.start_under("unshare", &["--time", &earlier, "--fork"]);
+    both_up(&daemon);
+    let held = Held::new(&rig, &daemon);
+    rig.gateway.ip("link set wan0 down").unwrap();
+    held.those_end(daemon.link("fiber").slot);
+    // What was started waits for it.
+    let own = nix::unistd::Pid::from_raw(daemon.status().pid.cast_signed());
+    nix::sys::signal::kill(own, Signal::SIGTERM).unwrap();
+    assert_eq!(daemon.child.wait(DEADLINE).unwrap(), Some(Exit::Code(0)));
+}
