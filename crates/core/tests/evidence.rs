@@ -342,13 +342,13 @@ fn a_link_that_loses_is_not_taken_for_dead_and_its_cut_is_found_all_the_same() {
             line.run(S(600), &answers, |_| nothing());
             let begun = line.now;
             let mut lossy_minutes = 0;
-            for _ in 0..60 {
+            for _ in 0..20 {
                 line.run(S(60), &answers, |_| nothing());
                 lossy_minutes += u32::from(line.machine.quality(line.now).is_lossy());
             }
             let told = format!("{round_trip_loss} %, seed {seed}");
             assert_eq!(line.falls(begun), [], "{told}: {:#?}", line.machine);
-            assert!(lossy_minutes > 40, "{told}: {lossy_minutes}");
+            assert!(lossy_minutes > 13, "{told}: {lossy_minutes}");
             line.run(S(60), &answers, |_| requests());
             let cut = line.now;
             line.run(S(5), |_| false, |_| unanswered());

@@ -48,11 +48,15 @@
 //! The machine never reads a clock, never sends anything, and never declares a link down for being slow or lossy while
 //! TCP makes progress over it.
 
+mod complaint;
+mod falls;
+mod row;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use anabranch_policy::abi::{Traffic, WITNESS_NS};
+use anabranch_policy::abi::Traffic;
 
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
@@ -60,6 +64,10 @@ use crate::link::{LinkState, Missing};
 use crate::quality::{ProbeQuality, Probes};
 use crate::targets::{Kind, Reach, TargetRecord, TargetSpec, Targets};
 use crate::time::Time;
+use complaint::Complaint;
+use falls::Falls;
+use row::Row;
+pub use row::{CHANCE, COMMON};
 
 /// Why a link is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,41 +211,6 @@ impl Watch {
     }
 }
 
-/// So long a witness counts; the programs count the same one no more often ([`WITNESS_NS`]).
-const WITNESS: Duration = Duration::from_secs(5);
-const _: () = assert!(WITNESS.as_nanos() < WITNESS_NS as u128);
-/// A captive link is tried after this at least, and more rarely the more often it fell.
-pub const TRIAL: Duration = Duration::from_secs(30);
-
-/// Who says that a link carries nothing since anybody's connection last made progress over it: hosts and ends, each once.
-#[derive(Clone, Debug, Default)]
-struct Complaint {
-    /// When, and how many of each.
-    witnesses: VecDeque<(Time, u64, u64)>,
-}
-
-impl Complaint {
-    fn see(&mut self, now: Time, carried: &Traffic) {
-        if carried.rx_progress > 0 {
-            self.witnesses.clear();
-        }
-        self.witnesses.retain(|(at, ..)| now.since(*at) < WITNESS);
-        if carried.retrying_hosts + carried.retried_ends > 0 {
-            let (hosts, ends) = (carried.retrying_hosts, carried.retried_ends);
-            self.witnesses.push_back((now, hosts, ends));
-        }
-    }
-
-    /// Since when, if it weighs more than one witness for the link.
-    fn grave_since(&self) -> Option<Time> {
-        let sum = |of: fn(&(Time, u64, u64)) -> u64| self.witnesses.iter().map(of).sum::<u64>();
-        let (hosts, ends) = (sum(|it| it.1), sum(|it| it.2));
-        let is_grave = ends >= 3 || (ends >= 2 && hosts >= 2);
-        let (since, ..) = self.witnesses.front()?;
-        is_grave.then_some(*since)
-    }
-}
-
 /// What is known of the other links of a family, while one is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Others {
@@ -249,68 +222,8 @@ pub struct Others {
     pub all_silent: bool,
 }
 
-/// So long a verdict waits for word of another link.
-pub const COMMON: Duration = Duration::from_secs(1);
-/// By chance a link goes down once in so many rows of probes.
-pub const CHANCE: f64 = 1e6;
-/// However much a link loses, so many in a row are no chance.
-const ROW_MAX: u32 = 16;
-/// So many times as much may be lost as is counted: a kind that misses several in a row is mute for a while.
-const UNCOUNTED: f64 = 1.5;
-/// Fewer probes of the last minute say nothing of what it loses.
-const MINUTE_LEAST: usize = 20;
-/// What it lost before is remembered for so many answers.
-const LOSSY_MEMORY: f64 = 256.0;
-
-/// How often a link went down of late.
-#[derive(Clone, Debug, Default)]
-struct Falls {
-    /// Those that were not forgotten at the last one.
-    counted: VecDeque<Time>,
-    /// Those of the last hour, forgotten or not.
-    hour: VecDeque<Time>,
-}
-
-impl Falls {
-    /// Those not forgotten.
-    fn recent(&self, now: Time, forget: Duration) -> impl Iterator<Item = Time> {
-        let quiet = self
-            .counted
-            .back()
-            .map_or(Duration::ZERO, |last| now.since(*last));
-        let forgotten = quiet.as_nanos() / forget.as_nanos().max(1);
-        self.counted
-            .iter()
-            .copied()
-            .skip(forgotten.min(self.counted.len() as u128) as usize)
-    }
-
-    /// Adds one, and says how long the link is to stay down.
-    fn add(&mut self, now: Time, config: &Config) -> Duration {
-        self.counted = self.recent(now, config.hold_forget).collect();
-        for falls in [&mut self.counted, &mut self.hour] {
-            if falls.len() == FALLS_MAX {
-                falls.pop_front();
-            }
-            falls.push_back(now);
-        }
-        match self.counted.len() as u32 {
-            1 => Duration::ZERO,
-            falls => (config.hold_down * (1 << (falls - 2))).min(config.hold_down_max),
-        }
-    }
-}
-
-impl Falls {
-    fn within_an_hour(&self, now: Time) -> usize {
-        let is_recent = |at: &&Time| now.since(**at) < HOUR;
-        self.hour.iter().filter(is_recent).count()
-    }
-}
-
-/// Further ones do not double the time.
-const FALLS_MAX: usize = 20;
-const HOUR: Duration = Duration::from_secs(3600);
+/// A captive link is tried after this at least, and more rarely the more often it fell.
+pub const TRIAL: Duration = Duration::from_secs(30);
 
 /// Smoothed round trip of probes, after RFC 6298 §2, with a lower first variation: a wrong loss costs a sample, not data.
 #[derive(Clone, Copy, Debug)]
@@ -364,12 +277,6 @@ pub struct Availability {
     strict: Watch,
     complaint: Complaint,
     others: Others,
-    /// Since when enough is lost, while the verdict waits for word of another link, ...
-    waits: Option<Time>,
-    /// ... and when that came.
-    word: Option<Time>,
-    /// When the last of the probes was sent whose loss counted.
-    lost_sent: Time,
     /// When a connection last made progress over it.
     progressed: Option<Time>,
     /// When anything beyond the gateway was last heard: that, or a far answer.
@@ -381,13 +288,7 @@ pub struct Availability {
     round_trips: [Option<RoundTrip>; 2],
     outstanding: VecDeque<Outstanding>,
     window: VecDeque<Sample>,
-    lost_in_a_row: u32,
-    /// When the first of these was sent.
-    losing_since: Option<Time>,
-    /// So many take it down.
-    row: u32,
-    /// The part of its probes that it loses, as far as it is remembered.
-    lossy: f64,
+    row: Row,
     answered_in_a_row: u32,
     next_probe: Option<Time>,
     quality: Probes,
@@ -421,7 +322,7 @@ impl Availability {
     /// A link whose device is not known yet, with one far target. `config` is valid.
     pub fn new(now: Time, config: Config, metered: bool) -> Self {
         Availability {
-            row: config.down_consecutive,
+            row: Row::new(now, config.down_consecutive),
             config,
             metered,
             answers: Answers::Here,
@@ -433,9 +334,6 @@ impl Availability {
             strict: Watch::default(),
             complaint: Complaint::default(),
             others: Others::default(),
-            waits: None,
-            word: None,
-            lost_sent: now,
             progressed: None,
             far_heard: None,
             captive_since: now,
@@ -446,9 +344,6 @@ impl Availability {
             round_trips: [None; 2],
             outstanding: VecDeque::new(),
             window: VecDeque::new(),
-            lost_in_a_row: 0,
-            losing_since: None,
-            lossy: 0.0,
             answered_in_a_row: 0,
             next_probe: None,
             quality: Probes::default(),
@@ -491,7 +386,7 @@ impl Availability {
 
     /// The last probe that was judged is lost.
     pub fn is_losing(&self) -> bool {
-        self.lost_in_a_row > 0
+        self.row.lost() > 0
     }
 
     /// Since when probes are lost and nothing else is heard, if so.
@@ -500,7 +395,7 @@ impl Availability {
             self.state,
             State::PossiblyDown(_) | State::Down(DownCause::Unanswered(_))
         );
-        self.losing_since.filter(|_| is_silent && self.is_losing())
+        self.row.since().filter(|_| is_silent)
     }
 
     /// No other link is in use.
@@ -511,7 +406,7 @@ impl Availability {
     /// It went down without word of any other link.
     pub fn fell_unseen(&self) -> bool {
         let is_unanswered = matches!(self.state, State::Down(DownCause::Unanswered(_)));
-        is_unanswered && self.others.heard.is_some() && self.word.is_none()
+        is_unanswered && self.others.heard.is_some() && self.row.is_without_word()
     }
 
     /// When a connection last made progress over it.
@@ -713,12 +608,7 @@ impl Availability {
     /// How the other links of its family fare by now.
     pub fn set_others(&mut self, now: Time, others: Others) {
         self.others = others;
-        if self
-            .losing_since
-            .is_some_and(|since| others.heard > Some(since))
-        {
-            self.word.get_or_insert(now);
-        }
+        self.row.hear(now, others.heard);
         self.judge_complaint(now);
     }
 
@@ -856,7 +746,7 @@ impl Availability {
         if self.held_until().is_some_and(|until| until <= now) {
             self.enter(now, State::Up);
         }
-        if self.waits.is_some() {
+        if self.row.ripe_at().is_some() {
             self.judge_loss(now);
         }
         if let Some((suspicion, _)) = self
@@ -954,7 +844,7 @@ impl Availability {
 
     /// Nothing speaks against the link so far.
     fn explores(&self) -> bool {
-        self.state == State::PossiblyDown(Suspicion::Idle) && self.lost_in_a_row == 0
+        self.state == State::PossiblyDown(Suspicion::Idle) && !self.is_losing()
     }
 
     /// When to call [`Availability::next_probe`].
@@ -1008,7 +898,7 @@ impl Availability {
             .map(Outstanding::deadline);
         deadlines
             .chain(self.held_until())
-            .chain(self.waits.map(|since| since + COMMON))
+            .chain(self.row.ripe_at())
             .chain(self.suspicions().into_iter().filter_map(|(_, due)| due))
             .min()
     }
@@ -1066,9 +956,9 @@ impl Availability {
 
     fn win(&mut self, now: Time, id: Option<ProbeId>) {
         if !matches!(self.state, State::Down(_)) {
-            self.learn_loss();
+            self.row.learn();
         }
-        self.end_row();
+        self.row.end();
         self.answered_in_a_row += 1;
         match self
             .window
@@ -1109,9 +999,8 @@ impl Availability {
     }
 
     fn lose(&mut self, now: Time, probe: Outstanding) {
-        if self.lost_in_a_row == 0 {
-            self.row = self.row_needed(now);
-        }
+        self.row
+            .expect(self.quality(now), self.config.down_consecutive);
         self.targets.lost(probe.target, probe.sent);
         let near_counts = self.near_counts(now);
         let counts = self.targets.counts(probe.target, near_counts)
@@ -1119,9 +1008,7 @@ impl Availability {
             && self.proved.is_none_or(|proved| proved < probe.sent);
         if counts {
             self.record(now, Some(probe.id), Some(probe.target));
-            self.lost_in_a_row += 1;
-            self.losing_since.get_or_insert(probe.sent);
-            self.lost_sent = probe.sent;
+            self.row.lose(probe.sent);
             self.answered_in_a_row = 0;
         }
         match self.state {
@@ -1140,59 +1027,29 @@ impl Availability {
         }
     }
 
-    /// Down, if enough is lost and another link was heard of since, or there is none, or none was heard of for long. What ends
-    /// for all at once ends for each a little earlier or later: word that comes late counts with the next loss.
+    /// Down, if enough is lost, and the verdict is ripe or there is no other link.
     fn judge_loss(&mut self, now: Time) {
         let suspicion = match self.state {
             State::PossiblyDown(suspicion) => suspicion,
             _ => Suspicion::Idle,
         };
         if !self.is_too_much_lost() {
-            self.waits = None;
+            self.row.rest();
             return;
         }
-        let waits = *self.waits.get_or_insert(now);
-        let is_word_good = |word: Time| word <= waits || word <= self.lost_sent;
-        let is_compared = self.others.heard.is_none() || self.word.is_some_and(is_word_good);
-        if is_compared || now >= waits + COMMON {
+        if self.row.is_ripe(now) || self.is_alone() {
             self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
         }
     }
 
     fn is_too_much_lost(&self) -> bool {
-        self.lost_in_a_row >= self.row || self.is_window_lost()
+        self.row.is_enough() || self.is_window_lost()
     }
 
     /// On a link that loses probes anyway, they are no sign.
     fn is_window_lost(&self) -> bool {
-        self.row == self.config.down_consecutive && self.loss().0 >= self.config.down_loss
-    }
-
-    /// So many lost probes in a row as chance makes in one of [`CHANCE`] rows, by what the link lost in the last minute before
-    /// the one that begins the row, and earlier.
-    fn row_needed(&self, now: Time) -> u32 {
-        let ProbeQuality { judged, lost, .. } = self.quality(now);
-        let (judged, lost) = (judged.saturating_sub(1), lost.saturating_sub(1));
-        let lately = match judged >= MINUTE_LEAST && lost > 1 {
-            true => at_least(lost as f64, judged as f64),
-            false => 0.0,
-        };
-        let part = lately.max(self.lossy * UNCOUNTED);
-        let row = (CHANCE.ln() / -part.min(0.9).ln()).ceil();
-        (row as u32).clamp(self.config.down_consecutive, ROW_MAX)
-    }
-
-    /// A row of losses that ends with an answer was no cut.
-    fn learn_loss(&mut self) {
-        for lost in std::iter::repeat_n(1.0, self.lost_in_a_row as usize).chain([0.0]) {
-            self.lossy += (lost - self.lossy) / LOSSY_MEMORY;
-        }
-    }
-
-    fn end_row(&mut self) {
-        self.lost_in_a_row = 0;
-        self.losing_since = None;
-        (self.waits, self.word) = (None, None);
+        let is_clean = self.row.is_of_clean_link(self.config.down_consecutive);
+        is_clean && self.loss().0 >= self.config.down_loss
     }
 
     fn probe_soon(&mut self, now: Time) {
@@ -1218,9 +1075,9 @@ impl Availability {
         } else if !is_probed(self.state) {
             self.next_probe = Some(now);
         }
-        self.waits = None;
+        self.row.rest();
         if state == State::Up {
-            self.end_row();
+            self.row.end();
             self.outstanding
                 .iter_mut()
                 .filter(|probe| !probe.beside)
@@ -1254,9 +1111,9 @@ impl Availability {
     /// How long until the probe after one with this deadline.
     fn pace(&self, now: Time, deadline: Time) -> Duration {
         match self.state {
-            State::PossiblyDown(Suspicion::Idle) if self.lost_in_a_row == 0 => deadline.since(now),
+            State::PossiblyDown(Suspicion::Idle) if !self.is_losing() => deadline.since(now),
             State::Captive | State::Down(DownCause::HeldDown | DownCause::Portal)
-                if self.lost_in_a_row == 0 =>
+                if !self.is_losing() =>
             {
                 self.slowed(self.config.idle_probe).max(deadline.since(now))
             }
@@ -1282,7 +1139,7 @@ impl Availability {
     fn forget_probes(&mut self) {
         self.outstanding.clear();
         self.window.clear();
-        self.end_row();
+        self.row.end();
         self.proved = None;
         self.sent = None;
         self.weak = Watch::default();
@@ -1292,12 +1149,6 @@ impl Availability {
         self.quality.forget();
         self.page_asked = None;
     }
-}
-
-/// What part so many of so many tell of at least: one and a half standard errors less.
-fn at_least(lost: f64, judged: f64) -> f64 {
-    let part = lost / judged;
-    (part - 1.5 * (part * (1.0 - part) / judged).sqrt()).max(0.0)
 }
 
 /// Whether probes are sent at a pace of their own.
