@@ -1,5 +1,6 @@
 //! Links that work although something is filtered, and links that answer although they do not work.
 
+use std::cell::OnceCell;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -91,6 +92,16 @@ fn serve_pages(rig: &Rig, portal: &Arc<AtomicBool>) {
     });
 }
 
+/// On the internet, once the address is there: the kernel is done with those of IPv6 a little after it was told.
+fn bind<T: Send>(rig: &Rig, bind: impl Fn() -> std::io::Result<T> + Send + Sync) -> T {
+    let bound = OnceCell::new();
+    until("the address is there", || {
+        let socket = rig.internet.run(&bind).unwrap();
+        socket.is_ok_and(|socket| bound.set(socket).is_ok())
+    });
+    bound.into_inner().unwrap()
+}
+
 /// A public resolver that knows one address for every name.
 fn serve_names(rig: &Rig) {
     let (resolver, length) = match rig.family() {
@@ -102,7 +113,7 @@ fn serve_names(rig: &Rig) {
         .ip(&format!("addr add {resolver}/{length} dev lo"))
         .unwrap();
     let at = SocketAddr::new(resolver.parse().unwrap(), 53);
-    let socket = rig.internet.run(|| UdpSocket::bind(at).unwrap()).unwrap();
+    let socket = bind(rig, || UdpSocket::bind(at));
     std::thread::spawn(move || {
         let mut datagram = [0; 512];
         while let Ok((length, client)) = socket.recv_from(&mut datagram) {
@@ -177,7 +188,7 @@ fn serve_others(rig: &Rig) -> Vec<SocketAddr> {
             .ip(&format!("addr add {address}/{length} dev lo"))
             .unwrap();
         let at = SocketAddr::new(address.parse().unwrap(), 80);
-        let listener = rig.internet.run(|| TcpListener::bind(at).unwrap()).unwrap();
+        let listener = bind(rig, || TcpListener::bind(at));
         std::thread::spawn(move || listener.incoming().for_each(drop));
         at
     };
