@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use anabranch_scenario::Family;
 use aya::Pod;
 
+use super::innocent::TCP_PORT;
+
 /// As in `bpf/flood.bpf.c`.
 const FRAME_MAX: usize = 128;
 /// 64 bytes on the wire, less the frame check sequence.
@@ -36,6 +38,8 @@ pub(super) mod random {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Payload {
     Syn,
+    /// The same from the port at which the innocents' servers answer.
+    SynOfServer,
     Ack,
     Udp,
     Echo,
@@ -52,7 +56,7 @@ pub(super) enum Payload {
 impl Payload {
     fn protocol(self, family: Family) -> u8 {
         match (self, family) {
-            (Self::Syn | Self::Ack, _) => 6,
+            (Self::Syn | Self::SynOfServer | Self::Ack, _) => 6,
             (Self::Udp | Self::Chain | Self::FirstFragment | Self::LaterFragment, _) => 17,
             (Self::Echo | Self::Error, Family::V4) => 1,
             (Self::Echo | Self::Error, Family::V6) => 58,
@@ -74,7 +78,7 @@ impl Payload {
 
     fn checksum_at(self) -> usize {
         match self {
-            Self::Syn | Self::Ack => 16,
+            Self::Syn | Self::SynOfServer | Self::Ack => 16,
             Self::Udp | Self::Chain => 6,
             Self::Echo | Self::Error => 2,
             // A datagram in fragments goes without.
@@ -86,13 +90,16 @@ impl Payload {
     fn transport(self, ends: &Ends) -> Vec<u8> {
         let mut bytes = vec![0; L4_BYTES];
         let flags = match self {
-            Self::Syn => 0x02,
+            Self::Syn | Self::SynOfServer => 0x02,
             _ => 0x10,
         };
         match self {
             // Ports of 1024 where they are not random; a header of six words with a segment size of 1460.
-            Self::Syn | Self::Ack => {
+            Self::Syn | Self::SynOfServer | Self::Ack => {
                 bytes[..4].copy_from_slice(&[4, 0, 4, 0]);
+                if self == Self::SynOfServer {
+                    bytes[..2].copy_from_slice(&TCP_PORT.to_be_bytes());
+                }
                 bytes[8] = 1;
                 bytes[12..16].copy_from_slice(&[0x60, flags, 0xff, 0xff]);
                 bytes[20..24].copy_from_slice(&[2, 4, 0x05, 0xb4]);

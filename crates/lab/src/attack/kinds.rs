@@ -6,7 +6,7 @@ use anabranch_scenario::Family;
 
 use super::frame::{Ends, Payload, Plan, Range, Recipe, random};
 use super::site::{ATTACKER, Cable, Site, VICTIM};
-use crate::topology::{self, CLIENTS, Result};
+use crate::topology::{self, CLIENTS, Result, SERVERS};
 
 /// What the attack sends goes to these addresses, or comes from them: set apart for benchmarks (RFC 2544, RFC 5180), and nobody
 /// else's here. The ISPs' devices count and drop what goes there.
@@ -48,6 +48,8 @@ pub struct Attack {
     pub(super) recipe: Recipe,
     /// It pretends to be the innocent host.
     as_victim: bool,
+    /// It pretends to be the servers that the innocents call.
+    as_server: bool,
     /// The gateway has routing rules of others, which may speak of every flow.
     pub(super) beside_rules: bool,
 }
@@ -64,6 +66,7 @@ const fn attack(name: &'static str, words: &'static str, payload: Payload, rando
             answered: false,
         },
         as_victim: false,
+        as_server: false,
         beside_rules: false,
     }
 }
@@ -77,6 +80,11 @@ impl Attack {
 
     const fn as_victim(mut self) -> Self {
         self.as_victim = true;
+        self
+    }
+
+    const fn as_server(mut self) -> Self {
+        self.as_server = true;
         self
     }
 
@@ -135,7 +143,11 @@ impl Attack {
                 macs,
                 source: one_remote(family),
                 destination: external,
-                sources: foreign,
+                sources: if self.as_server {
+                    servers(family)
+                } else {
+                    foreign
+                },
                 destinations: foreign,
             },
         })
@@ -145,6 +157,17 @@ impl Attack {
 /// The LAN's prefix: of IPv6 a /64, all of whose addresses a host may take for its own.
 pub(super) fn lan(family: Family) -> Range {
     let (address, length) = topology::lan(family);
+    range_of(address, length)
+}
+
+/// The servers that the innocents call, and some addresses beside them.
+fn servers(family: Family) -> Range {
+    let length = if family == Family::V6 { 125 } else { 29 };
+    range_of(SERVERS.address(family, 0), length)
+}
+
+/// The network of this length that an address is in.
+fn range_of(address: IpAddr, length: u8) -> Range {
     let whole = if address.is_ipv6() { 128 } else { 32 };
     let mask = u128::MAX >> (128 - (whole - length));
     let network = match address {
@@ -159,7 +182,7 @@ const SYN: u32 = FLOW | random::FIRST_WORD;
 const DATAGRAM: u32 = FLOW | random::IP_ID;
 
 /// In the order in which they are run.
-pub static ATTACKS: [Attack; 21] = [
+pub static ATTACKS: [Attack; 22] = [
     attack(
         "syn",
         "SYNs to random ports and destinations",
@@ -262,6 +285,14 @@ pub static ATTACKS: [Attack; 21] = [
         random::PORTS | random::FIRST_WORD,
     )
     .outside(),
+    attack(
+        "bare-syn",
+        "from outside: SYNs in the names of the servers that the innocents call, to random ports",
+        Payload::SynOfServer,
+        random::DESTINATION_PORT,
+    )
+    .outside()
+    .as_server(),
     attack(
         "wan-udp",
         "from outside: datagrams to random ports",
