@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(count(1, 7, 101), (false, false));
         assert_eq!(count(2, 7, 102), (true, false));
         assert_eq!(count(1, 8, 103), (false, true));
-        let another_place = 1 + abi::WITNESSES as u32;
+        let another_place = 1 + abi::WITNESSES;
         assert_eq!(
             count(another_place, 7, 104),
             (false, false),
