@@ -444,6 +444,13 @@ impl Balancer {
         }
     }
 
+    /// Whether the question before this one, to the same end over the same link, was answered.
+    pub fn handle_question(&mut self, question: &Question, answered: bool) {
+        if let Some(survey) = self.surveys.get_mut(&question.class) {
+            survey.hear(question.to, answered);
+        }
+    }
+
     /// A probe never left this host, for a reason of the host's own.
     pub fn handle_not_sent(&mut self, probe: &ProbeRequest) {
         if let (Some(link), Whom::Target(_)) = (self.links.get_mut(probe.link), probe.whom) {

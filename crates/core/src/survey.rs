@@ -1,7 +1,8 @@
 //! Active measurement (Akella et al. in Peng 2005, section 2.3): the destinations that connections of a class open to most are
-//! probed over every link that takes its new flows, each once in a period. One that is not listed, nobody asks.
+//! probed over every link that takes its new flows, each once in a period. One that is not listed, nobody asks; one that never
+//! answers, rarely.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -17,6 +18,11 @@ use crate::time::Time;
 const FADES: u32 = 10;
 /// What was answered is known for so many periods: one answer may be lost.
 const KNOWN: u32 = 3;
+
+/// After so many probes in a row without an answer, over whatever link, ...
+const SILENT_MAX: u32 = 6;
+/// ... a destination is probed in one round of so many.
+const TRIED_AGAIN: u32 = 32;
 
 /// What is probed, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +78,8 @@ pub(crate) struct Survey {
     /// Of the destination whose turn it is.
     links: VecDeque<(LinkId, SocketAddr)>,
     asked: u64,
+    /// Probes since the last answer.
+    silent: BTreeMap<Prefix, u32>,
 }
 
 impl Survey {
@@ -85,6 +93,7 @@ impl Survey {
             rounds: 0,
             links: VecDeque::new(),
             asked: 0,
+            silent: BTreeMap::new(),
         }
     }
 
@@ -102,6 +111,15 @@ impl Survey {
 
     pub(crate) fn note(&mut self, to: SocketAddr) {
         self.popular.note(Prefix::of(to.ip()), to);
+    }
+
+    /// Whether the probe before the present one, over the same link, was answered.
+    pub(crate) fn hear(&mut self, to: SocketAddr, answered: bool) {
+        let prefix = Prefix::of(to.ip());
+        match answered {
+            true => drop(self.silent.remove(&prefix)),
+            false => *self.silent.entry(prefix).or_default() += 1,
+        }
     }
 
     /// Destinations of a round have their turns all over the period.
@@ -142,7 +160,17 @@ impl Survey {
         if self.rounds.is_multiple_of(FADES) {
             self.popular.fade();
         }
-        self.round = self.popular.iter().map(|one| one.value).collect();
+        let listed: Vec<Prefix> = self.listed().collect();
+        self.silent.retain(|prefix, _| listed.contains(prefix));
+        let tries_all = self.rounds.is_multiple_of(TRIED_AGAIN);
+        let silent = |prefix: &Prefix| {
+            self.silent
+                .get(prefix)
+                .is_some_and(|probes| *probes >= SILENT_MAX)
+        };
+        let asked = self.popular.iter();
+        let asked = asked.filter(|one| tries_all || !silent(&one.key));
+        self.round = asked.map(|one| one.value).collect();
         self.size = self.round.len() as u32;
     }
 }
@@ -150,6 +178,7 @@ impl Survey {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::ops::Range;
 
     use super::*;
 
@@ -217,6 +246,35 @@ mod tests {
         let expected = [address(3, 1, 80), address(2, 7, 443)];
         assert_eq!(asked, expected.map(|to| (LinkId(1), to)));
         assert_eq!((survey.asked(), survey.listed().count()), (2, 2));
+    }
+
+    #[test]
+    fn a_destination_that_never_answers_is_rarely_asked_until_it_does() {
+        let mut survey = survey(2);
+        let [silent, other] = [1, 2].map(|prefix| address(prefix, 1, 443));
+        [silent, other].into_iter().for_each(|to| survey.note(to));
+        let links = LinkSet::from_iter([LinkId(0), LinkId(1)]);
+        let asked_in = |survey: &mut Survey, rounds: Range<u32>| -> [usize; 2] {
+            let mut asked = [0; 2];
+            for round in rounds {
+                let end = Time::ZERO + PERIOD * round;
+                while let Some((_, to)) = survey.poll(end, |_| links) {
+                    survey.hear(to, to != silent);
+                    asked[usize::from(to == other)] += 1;
+                    // As long as they are used they are listed.
+                    survey.note(silent);
+                    survey.note(other);
+                }
+            }
+            asked
+        };
+        let [vain, answered] = asked_in(&mut survey, 1..201);
+        assert!(answered > 300, "{answered}");
+        assert!(vain < 30, "{vain} of {answered}");
+        survey.hear(silent, true);
+        // The round that is under way goes on without it.
+        let [again, _] = asked_in(&mut survey, 201..205);
+        assert!(again > 2, "{again}: it has answered");
     }
 
     #[test]

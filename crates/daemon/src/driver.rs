@@ -183,6 +183,11 @@ impl Driver {
         }
     }
 
+    /// Whether the question before this one was answered.
+    pub fn handle_question(&mut self, question: &Question, answered: bool) {
+        self.core.balancer_mut().handle_question(question, answered);
+    }
+
     /// It never left this host.
     pub fn handle_not_sent(&mut self, order: ProbeOrder) {
         if self.is_current(order) {

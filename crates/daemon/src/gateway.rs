@@ -334,7 +334,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             resolvers: Vec::new(),
         };
         let number = rand::random();
-        self.plane.ask(question, self.asks_from, number)?;
+        let answered = self.plane.ask(question, self.asks_from, number)?;
+        self.driver.handle_question(question, answered);
         self.surroundings
             .ask(question.to, self.asks_from, number, &via);
         Ok(())

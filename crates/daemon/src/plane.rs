@@ -53,7 +53,7 @@ pub trait Plane: DataPlane<Error = Error> {
         to: SocketAddr,
         proto: Proto,
     ) -> Result<Explanation, Error>;
-    fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<(), Error>;
+    fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<bool, Error>;
     fn reasons(&self) -> Result<Vec<ReasonCount>, Error>;
     fn close(self) -> Result<(), Error>;
 }
@@ -196,7 +196,7 @@ impl Plane for Gateway {
         self.explain(from, to, proto)
     }
 
-    fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<(), Error> {
+    fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<bool, Error> {
         self.ask(question, local_port, number)
     }
 

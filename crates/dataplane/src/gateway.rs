@@ -486,11 +486,17 @@ impl Gateway {
         self.object.take(name)
     }
 
-    /// A question is about to leave, from a local port: the RST that answers it has this number.
+    /// A question is about to leave, from a local port: the RST that answers it has this number. Returns whether none before, to
+    /// the same end over the same link, is still without an answer.
     ///
     /// # Errors
     /// The kernel refuses the write.
-    pub fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<(), Error> {
+    pub fn ask(
+        &mut self,
+        question: &Question,
+        local_port: u16,
+        number: u32,
+    ) -> Result<bool, Error> {
         let key = abi::QuestionKey {
             remote: question.to.ip().into(),
             remote_port: abi::BePort::new(question.to.port()),
@@ -503,8 +509,13 @@ impl Gateway {
             class: question.class.0.into(),
             ..Default::default()
         };
-        let asked = self.object.maps.questions.insert(key, value, 0);
-        asked.map_err(Error::map("questions"))
+        let questions = &mut self.object.maps.questions;
+        // The programs take out what is answered.
+        let answered = questions.get(&key, 0).is_err();
+        questions
+            .insert(key, value, 0)
+            .map_err(Error::map("questions"))?;
+        Ok(answered)
     }
 
     /// Why packets left, all CPUs added up.

@@ -333,8 +333,8 @@ impl Plane for FakePlane {
         explanation.ok_or(PlaneError::ShortExplanation(0))
     }
 
-    fn ask(&mut self, _: &Question, _: u16, _: u32) -> Result<(), PlaneError> {
-        Ok(())
+    fn ask(&mut self, _: &Question, _: u16, _: u32) -> Result<bool, PlaneError> {
+        Ok(true)
     }
 
     fn reasons(&self) -> Result<Vec<ReasonCount>, PlaneError> {
