@@ -94,15 +94,19 @@ impl Error {
 
     /// A map has no room for one more entry.
     pub fn is_full(&self) -> bool {
+        let code = self.map_code();
+        code.is_some_and(|code| [libc::ENOSPC, libc::E2BIG].contains(&code))
+    }
+
+    /// Why the kernel refuses to change a map, if it does.
+    pub(crate) fn map_code(&self) -> Option<i32> {
         let Error::Map { source, .. } = self else {
-            return false;
+            return None;
         };
-        let MapError::SyscallError(refused) = &**source else {
-            return false;
-        };
-        let full = [libc::ENOSPC, libc::E2BIG, libc::ENOMEM];
-        let code = refused.io_error.raw_os_error();
-        code.is_some_and(|code| full.contains(&code))
+        match &**source {
+            MapError::SyscallError(refused) => refused.io_error.raw_os_error(),
+            _ => None,
+        }
     }
 
     pub(crate) fn filter(device: &str) -> impl Fn(io::Error) -> Error {

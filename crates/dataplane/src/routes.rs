@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
+use std::time::Duration;
 
 use anabranch_core::LinkId;
 use anabranch_policy::abi;
@@ -13,6 +14,9 @@ use crate::Error;
 use crate::object::{max_entries, pinned};
 
 const NAME: &str = "routes";
+/// So often, and for so long, a write waits for memory.
+const REFILLS_AWAITED: u32 = 100;
+const REFILL: Duration = Duration::from_micros(200);
 
 /// What becomes of packets to a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,10 +180,19 @@ impl RouteTable {
         if !is_beside_ipv4(route.prefix) {
             return Ok(());
         }
-        let set = self
-            .map
-            .insert(&key(mapped(route.prefix)), entry(route.verdict), 0);
-        set.map_err(Error::map(NAME))
+        let (key, entry) = (key(mapped(route.prefix)), entry(route.verdict));
+        let mut put = || self.map.insert(&key, entry, 0).map_err(Error::map(NAME));
+        // The kernel takes nodes from a reserve that it fills between times (linux/kernel/bpf/memalloc.c): who writes many may find it
+        // empty.
+        for _ in 0..REFILLS_AWAITED {
+            match put() {
+                Err(error) if error.map_code() == Some(libc::ENOMEM) => {
+                    std::thread::sleep(REFILL);
+                }
+                put => return put,
+            }
+        }
+        put()
     }
 
     /// Takes one out, if it is there.

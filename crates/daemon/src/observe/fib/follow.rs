@@ -76,7 +76,7 @@ struct Written {
     is_told: bool,
     limit: usize,
     beyond: bool,
-    /// Said once.
+    /// A prefix could not be written. Said once until all are written again.
     has_failed: bool,
 }
 
@@ -100,7 +100,10 @@ impl Written {
             Err(error) if error.is_full() => self.give_up_masses(),
             Err(error) if !self.has_failed => {
                 self.has_failed = true;
-                tracing::error!("route to {prefix}: {}", with_causes(&error));
+                tracing::warn!(
+                    "route to {prefix}: the programs do not know it: {}; tried again after the next reading",
+                    with_causes(&error)
+                );
             }
             Err(_) => {}
         }
@@ -444,6 +447,9 @@ impl Follower {
     }
 
     fn walked(&mut self, walk: &Walk) {
+        if std::mem::take(&mut self.written.has_failed) {
+            self.written.begin_pass(true);
+        }
         self.last_walk = walk.took();
         self.has_walked = true;
         let rest = match self.has_lost {
