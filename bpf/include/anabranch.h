@@ -263,7 +263,7 @@ struct ab_traffic {
 };
 
 /* Of a link for one family: when hosts and remote addresses were last counted as such, in places by their hash. */
-#define AB_WITNESSES 32
+#define AB_WITNESSES 256
 #define AB_WITNESS_NS 6000000000ull
 
 struct ab_witnesses {
