@@ -110,13 +110,18 @@ pub(crate) async fn serve<R: Role>(
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     let (calls, mut requests) = mpsc::channel(CALLS_WAITING_MAX);
-    let server = Server::listen(&paths.socket(), calls)?;
-    if let Err(error) = role.start().await {
-        if !role.shell().adopted {
+    let begun = match Server::listen(&paths.socket(), calls) {
+        Ok(server) => role.start().await.map(|()| server),
+        refused => refused,
+    };
+    let server = match begun {
+        Ok(server) => server,
+        Err(error) if role.shell().adopted => return Err(error.into()),
+        Err(error) => {
             role.close().await?;
+            return Err(error.into());
         }
-        return Err(error.into());
-    }
+    };
     tracing::info!("{}", R::AT_WORK);
     ready();
     notify("READY=1");

@@ -426,10 +426,14 @@ impl Rig {
         let mut command = self.command_under(program, arguments, instance);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = self.gateway.spawn(command).unwrap();
-        let mut said = String::new();
         let mut stderr = child.pipes().stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        (child.wait(DEADLINE).unwrap().expect("ended in time"), said)
+        let reader = std::thread::spawn(move || {
+            let mut said = String::new();
+            stderr.read_to_string(&mut said).map(|_| said)
+        });
+        // One that starts after all says no last word.
+        let exit = child.wait(DEADLINE).unwrap().expect("ended in time");
+        (exit, reader.join().unwrap().unwrap())
     }
 
     /// Whether an instance has a device of the gateway for its own.
