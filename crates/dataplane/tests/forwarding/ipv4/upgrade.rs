@@ -332,6 +332,7 @@ fn an_upgrade_goes_on_counting_why_packets_leave() {
         "dhcp",
         "no-lan-address",
         "fallback-helper",
+        "fallback-routes",
     ];
     let kept = counted
         .iter()
