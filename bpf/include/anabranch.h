@@ -265,6 +265,9 @@ struct ab_traffic {
 /* Of a link for one family: when hosts and remote addresses were last counted as such, in places by their hash. */
 #define AB_WITNESSES 256
 #define AB_WITNESS_NS 6000000000ull
+/* Bits: who is a new one. */
+#define AB_WITNESS_HOST 1
+#define AB_WITNESS_END 2
 
 struct ab_witnesses {
 	__u64 host_ns[AB_WITNESSES];

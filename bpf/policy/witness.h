@@ -10,9 +10,6 @@
 #include "../include/anabranch.h"
 #include "inline.h"
 
-#define AB_WITNESS_HOST 1
-#define AB_WITNESS_END 2
-
 /* Whether this place was not counted lately; now it is. Of two processors that ask at once, one is told so. */
 static __always_inline int ab_is_new_witness(__u64 *seen_ns, __u64 now_ns)
 {
