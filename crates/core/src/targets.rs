@@ -369,8 +369,7 @@ impl Targets {
         record.last_answer = Some(now);
         record.round_trip = Some(round_trip);
         record.wrong_since = None;
-        let spec = record.spec();
-        for group in self.groups.iter_mut().filter(|group| group.spec == spec) {
+        if let Some(group) = self.kind_of(index) {
             group.silence = Silence {
                 last_answer: Some(now),
                 ..Silence::default()
@@ -385,8 +384,7 @@ impl Targets {
         };
         record.lost_in_a_row += 1;
         record.losing_since.get_or_insert(sent);
-        let spec = record.spec();
-        for group in self.groups.iter_mut().filter(|group| group.spec == spec) {
+        if let Some(group) = self.kind_of(index) {
             group.silence.lose(sent);
             group.lost = Some(sent);
         }
@@ -394,13 +392,14 @@ impl Targets {
 
     /// A probe to it is sent.
     pub fn asked(&mut self, index: usize, now: Time) {
-        let Some(record) = self.records.get(index) else {
-            return;
-        };
-        let spec = record.spec();
-        for group in self.groups.iter_mut().filter(|group| group.spec == spec) {
+        if let Some(group) = self.kind_of(index) {
             group.asked = Some(now);
         }
+    }
+
+    fn kind_of(&mut self, index: usize) -> Option<&mut Group> {
+        let spec = self.records.get(index)?.spec();
+        self.groups.iter_mut().find(|group| group.spec == spec)
     }
 
     // ---- kinds as witnesses: all targets of a kind are one, for what filters or forges one answers for all

@@ -10,6 +10,7 @@ use crate::time::Time;
 /// So long a witness counts; the programs count the same one no more often ([`WITNESS_NS`]).
 const WITNESS: Duration = Duration::from_secs(5);
 const _: () = assert!(WITNESS.as_nanos() < WITNESS_NS as u128);
+
 /// Who says that a link carries nothing since anybody's connection last made progress over it: hosts and ends, each once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Complaint {

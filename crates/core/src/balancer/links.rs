@@ -62,8 +62,8 @@ pub(super) struct Path {
 /// What a path that is down waits for before its flows end.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
-    /// Since when it has been in this state, or another link has been there to take its flows.
-    since: Option<Time>,
+    /// Since when it has been in this state, and, where it fell with all, another link has been there to take its flows.
+    since: Time,
     state: State,
     /// It fell when nothing was heard of any other, or as the last of those that fell at once.
     with_all: bool,
@@ -164,7 +164,7 @@ impl Link {
 
     /// It carries what users begin, as far as anybody knows.
     fn carries(&self, family: Family) -> bool {
-        self.is_alive(family) && self.paths[family].availability.state() != State::Captive
+        self.is_eligible(family) && self.paths[family].carries()
     }
 
     /// Flows that are bound to it get nowhere, or are not wanted.
@@ -192,6 +192,10 @@ impl Path {
         !matches!(self.availability.state(), State::Down(_))
     }
 
+    fn carries(&self) -> bool {
+        self.works() && self.availability.state() != State::Captive
+    }
+
     /// A suspicion is ordinary until its first probe is lost: most end there.
     pub(super) fn shown_state(&self) -> State {
         match self.availability.state() {
@@ -208,9 +212,8 @@ impl Path {
         let state = self.availability.state();
         let is_alone = self.availability.is_alone();
         let with_all = self.availability.fell_unseen() || is_alone && others_fell;
-        let since = (!with_all).then_some(now);
         self.leaving = Some(Leaving {
-            since,
+            since: now,
             state,
             with_all,
         });
@@ -224,10 +227,8 @@ impl Path {
             return;
         };
         if leaving.state != state || (leaving.with_all && !others) {
-            leaving.since = None;
+            (leaving.since, leaving.state) = (now, state);
         }
-        leaving.state = state;
-        let since = *leaving.since.get_or_insert(now);
         let patience = match state {
             _ if leaving.with_all => FOLLOW,
             State::Down(DownCause::Absent(Missing::Carrier)) => BOUNCE,
@@ -235,15 +236,14 @@ impl Path {
             _ => Duration::ZERO,
         };
         self.leaving = Some(leaving);
-        if now >= since + patience && (others || !leaving.with_all) {
+        if now >= leaving.since + patience && (others || !leaving.with_all) {
             self.losses += 1;
             self.leaving = None;
         }
     }
 
     fn note_change(&mut self, now: Time, admin: Admin) {
-        let carries = self.works() && self.availability.state() != State::Captive;
-        let shown = (carries, admin);
+        let shown = (self.carries(), admin);
         if std::mem::replace(&mut self.shown, shown) != shown {
             self.changed = now;
         }
