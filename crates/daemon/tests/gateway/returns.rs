@@ -61,6 +61,14 @@ impl Rig {
     fn own_address(&self, device: &str) -> IpAddr {
         self.external(device).parse().unwrap()
     }
+
+    fn box_goes_by_lte(&self) {
+        let lte = self.own_address("wan1");
+        until("the box goes by lte", || {
+            let socket = self.own_socket(self.unbound());
+            socket.connect(self.server()).is_ok() && source(&socket) == lte
+        });
+    }
 }
 
 fn source(socket: &UdpSocket) -> IpAddr {
@@ -86,11 +94,8 @@ fn sockets_of_the_box_leave_a_metered_link_in_a_pause_when_a_better_one_is_back(
     let daemon = rig.start();
     both_up(&daemon);
     cut_fiber(&rig, &daemon);
+    rig.box_goes_by_lte();
     let lte = rig.own_address("wan1");
-    until("the box goes by lte", || {
-        let socket = rig.own_socket(rig.unbound());
-        socket.connect(rig.server()).is_ok() && source(&socket) == lte
-    });
     let (idle, busy) = (rig.own_connected(), rig.own_connected());
     let bound = rig.own_socket(SocketAddr::new(lte, 0));
     bound.send_to(b"hello", rig.server()).unwrap();
@@ -132,11 +137,7 @@ fn without_a_preference_sockets_of_the_box_stay_where_they_are(family: Family) {
     let daemon = rig.start();
     both_up(&daemon);
     cut_fiber(&rig, &daemon);
-    let lte = rig.own_address("wan1");
-    until("the box goes by lte", || {
-        let socket = rig.own_socket(rig.unbound());
-        socket.connect(rig.server()).is_ok() && source(&socket) == lte
-    });
+    rig.box_goes_by_lte();
     let socket = rig.own_connected();
     mend_fiber(&rig, &daemon);
     assert!(!is_aborted(&socket, LONG, || ()));
