@@ -25,7 +25,7 @@ use crate::capture::{Capture, Seen};
 use crate::check;
 use crate::kernel::RawMap;
 use crate::live;
-use crate::read::Ip;
+use crate::read::{Ip, TCP, UDP};
 use crate::script::to_hex;
 use crate::shares::{self, Limit, Payments};
 use crate::site::*;
@@ -131,6 +131,8 @@ impl Outcome {
 }
 
 type FlowMap = HashMap<MapData, abi::FlowKey, abi::Flow>;
+/// By `ab_asked_key` of bpf/lib/maps.h.
+type ForwardMap = HashMap<MapData, [u8; 40], u64>;
 
 /// The loaded programs, without devices, in a namespace of their own.
 pub struct Rig {
@@ -142,6 +144,7 @@ pub struct Rig {
     counters: RawMap,
     counted: Vec<u64>,
     flows: FlowMap,
+    forwards: ForwardMap,
     /// All flows, as they were at the last look.
     pub tables: Tables,
     payments: Payments,
@@ -189,7 +192,8 @@ impl Rig {
             state: state_maps(&maps)?,
             counters: RawMap::open(&maps.join("reasons"))?,
             counted: vec![0; anabranch_policy::reasons().len()],
-            flows: flow_map(&maps, "flows")?,
+            flows: hash_map(&maps, "flows")?,
+            forwards: hash_map(&maps, "forwards")?,
             tables: Tables::open(&maps)?,
             payments: Payments::default(),
             capture: Capture::new(Seen::Leaving)?,
@@ -261,6 +265,36 @@ impl Rig {
     /// A SYN that has waited comes from the LAN once more, for a link.
     pub fn release(&mut self, port: Port, frame: &[u8], link: u16) -> Result<Outcome> {
         self.arrive_marked(port, frame, RIVAL_MARK | u32::from(link))
+    }
+
+    /// The kernel forwards what a link brought to every LAN host, its ports as they are, and the program at the egress of the LAN devices
+    /// hears it (`remember_forward` of bpf/lib/stray.h). That is done in its place: no test run can give a packet the tag it looks for.
+    pub fn forward(&mut self, ip: &Ip) -> Result<()> {
+        let now = self.plane()?.walker().now().as_nanos() as u64;
+        let (remote_port, local_port) = ip.ports().unwrap_or_default();
+        let told = [local_port, remote_port];
+        let ports: &[[u16; 2]] = match ip.proto() {
+            TCP => &[told],
+            UDP => &[told, [0, 0]],
+            _ => &[[0, 0]],
+        };
+        for ((host, _), ports) in family_of(ip.dst())
+            .hosts
+            .iter()
+            .flat_map(|host| ports.iter().map(move |ports| (host, ports)))
+        {
+            let [local_port, remote_port] = ports.map(u16::to_be_bytes);
+            let key = [
+                &abi::Addr::from(*host).0[..],
+                &abi::Addr::from(ip.src()).0,
+                &local_port,
+                &remote_port,
+                &u32::from(ip.proto()).to_ne_bytes(),
+            ];
+            let key: [u8; 40] = key.concat().try_into().expect("40 bytes");
+            self.forwards.insert(key, now, 0)?;
+        }
+        Ok(())
     }
 
     fn arrive_marked(&mut self, port: Port, frame: &[u8], mark: u32) -> Result<Outcome> {
@@ -498,7 +532,10 @@ fn state_maps(pins: &std::path::Path) -> Result<Vec<RawMap>> {
     Ok(maps)
 }
 
-fn flow_map(pins: &std::path::Path, name: &str) -> Result<FlowMap> {
+fn hash_map<K: aya::Pod, V: aya::Pod>(
+    pins: &std::path::Path,
+    name: &str,
+) -> Result<HashMap<MapData, K, V>> {
     let data = MapData::from_pin(pins.join(name))?;
     let map = match data.info()?.map_type()? {
         MapType::LruHash => Map::LruHashMap(data),

@@ -265,6 +265,15 @@ impl Arena {
             let back = self.rig.come_back(port, &outcome.frame)?;
             verdict = verdict.and(self.judge(port, &outcome.frame, &back));
         }
+        if outcome
+            .reason()
+            .is_some_and(|reason| reason.name == "FORWARD_IN")
+        {
+            let header = shot.port.header().min(shot.frame.len());
+            if let Some(ip) = Ip::of(&shot.frame[header..]) {
+                self.rig.forward(&ip)?;
+            }
+        }
         if let Some((port, link)) = self.released_at(shot, &outcome) {
             let sent = self.rig.release(port, &outcome.frame, link)?;
             verdict = verdict.and(self.judge(port, &outcome.frame, &sent));
