@@ -274,12 +274,14 @@ pub(super) mod tests {
             "table ip t { chain c { type filter hook output priority 0; ct state new counter; }; }";
         host.exec_with_input("nft", &["-f", "-"], tracks).unwrap();
         let counted = host.run(|| {
-            for (number, connections) in [(2, 40), (3, 7)] {
-                for _ in 0..connections {
-                    let own = IpAddr::from([127, 0, 0, number]);
-                    let socket = UdpSocket::bind((own, 0)).unwrap();
-                    socket.send_to(b"?", "127.0.0.1:53").unwrap();
-                }
+            // Kept until they are counted: the port of one that is closed may be given to the next.
+            let sockets = [(2, 40), (3, 7)].map(|(number, connections)| {
+                let own = IpAddr::from([127, 0, 0, number]);
+                let socket = |_| UdpSocket::bind((own, 0)).unwrap();
+                (0..connections).map(socket).collect::<Vec<_>>()
+            });
+            for socket in sockets.iter().flatten() {
+                socket.send_to(b"?", "127.0.0.1:53").unwrap();
             }
             by_source().unwrap()
         });
