@@ -35,7 +35,7 @@ use crate::error::with_causes;
 use crate::host::{Conversation, Moved, Return, RuleWay, Way, Ways};
 use crate::meter::Meter;
 use crate::neighbours::Survey;
-use crate::observe::{Attachment, Desired, Grace, LinkView, MassKey, Snapshot};
+use crate::observe::{Attachment, Desired, Grace, LinkView, MassKey, Snapshot, Uses};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Verdict, Walk, Which};
 use crate::probe::{Answer, Target, Via};
 use crate::shell::{Role, Shell};
@@ -148,6 +148,8 @@ pub struct GatewayRole<P, S> {
     externals: BTreeMap<(LinkId, Family), External>,
     /// Paths that are kept though something of them is missing for a moment.
     grace: Grace,
+    /// Which addresses and routers of IPv6 the links have used.
+    uses: Uses,
     /// External addresses of before, which their devices still have, and flows too.
     lingering: Vec<Lingering>,
     /// Addresses of links that are left, until the host's own traffic is led elsewhere.
@@ -217,6 +219,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             shell: Shell::new(instance, adopted),
             externals: BTreeMap::new(),
             grace: Grace::default(),
+            uses: Uses::default(),
             lingering: Vec::new(),
             abandoned: Vec::new(),
             returning: BTreeMap::new(),
@@ -390,16 +393,18 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     async fn look(&mut self) -> anyhow::Result<()> {
         self.shell.troubles.begin_look();
         self.keep_state();
-        let snapshot = match self.surroundings.snapshot().await {
+        let mut snapshot = match self.surroundings.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 self.shell.put_off(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
+        self.uses.tell(&self.config, &self.slots, &mut snapshot);
         let mut wanted = Desired::derive(&self.config, &self.slots, &snapshot);
         let (now, patience) = (self.shell.now(), self.config.availability.grace);
         self.grace.hold(now, patience, &snapshot, &mut wanted);
+        self.uses.note(&snapshot, &wanted);
         for (id, view) in &wanted.links {
             for (family, path) in view.paths.iter() {
                 let spec = |(target, reach): &(Target, Reach)| TargetSpec {
@@ -867,7 +872,9 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         let traffic = all_links().map(|id| self.driver.counters(id).carried());
         self.meter.tick(self.shell.uptime(), traffic);
         let (now, patience) = (self.shell.now(), self.config.availability.grace);
-        if self.grace.is_over(now, patience) {
+        let alive = self.driver.alive(Family::V6);
+        let tries_others = self.uses.turn(now, &self.told.links, alive);
+        if tries_others || self.grace.is_over(now, patience) {
             self.shell.look_soon();
         }
         if self.ticks.is_multiple_of(MOVE_TICKS) {

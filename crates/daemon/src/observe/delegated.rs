@@ -24,9 +24,16 @@ const PROVIDER_BITS: u8 = 32;
 const GLOBAL: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 /// Gives links without a prefix of their own that which was delegated, where one link alone can have been meant: the only one
-/// with IPv6, or the only one whose address is of the same provider.
+/// with IPv6, or the only one whose address is of the same provider. A link keeps what it has had, though another has got IPv6 or
+/// another prefix has come.
 pub fn assign(config: &Config, host: &Snapshot, links: &mut BTreeMap<LinkId, LinkView>) {
-    for prefix in delegated(config, host) {
+    let mut all = delegated(config, host);
+    all.sort_by_key(|prefix| {
+        !links
+            .values()
+            .any(|view| in_use(host, view) == Some(*prefix))
+    });
+    for prefix in all {
         let external = |view: &LinkView| view.path(Family::V6).map(|path| path.external);
         let with_v6: Vec<(LinkId, IpAddr)> = links
             .iter()
@@ -39,7 +46,12 @@ pub fn assign(config: &Config, host: &Snapshot, links: &mut BTreeMap<LinkId, Lin
             .filter(|(_, address)| with_v6.len() == 1 || is_meant(*address))
             .map(|(id, _)| *id)
             .collect();
-        let [id] = meant[..] else { continue };
+        let has_it = |id: &LinkId| in_use(host, &links[id]) == Some(prefix);
+        let former = with_v6.iter().map(|(id, _)| *id).find(has_it);
+        let former = former.filter(|id| meant.len() != 1 || meant.contains(id));
+        let Some(id) = former.or(meant.first().copied().filter(|_| meant.len() == 1)) else {
+            continue;
+        };
         if let Some(Ok(path)) = links
             .get_mut(&id)
             .map(|view| view.paths[Family::V6].path.as_mut())
@@ -47,6 +59,12 @@ pub fn assign(config: &Config, host: &Snapshot, links: &mut BTreeMap<LinkId, Lin
             path.prefix.get_or_insert(prefix);
         }
     }
+}
+
+fn in_use(host: &Snapshot, view: &LinkView) -> Option<(Ipv6Addr, u8)> {
+    let mut devices = host.devices.values();
+    let device = devices.find(|device| Some(device.ifindex) == view.ifindex)?;
+    device.in_use.path.as_ref()?.prefix
 }
 
 /// What the networks of the LAN are beyond the links that translate prefixes, but for those that are themselves there: nobody else

@@ -9,7 +9,9 @@
 //! The default routes of the main table serve only to find gateways. Which of them the host itself prefers is of no
 //! consequence to balanced flows. Every other route of the main table wins over balancing.
 
+mod advertised;
 mod carrier;
+mod choice;
 mod delegated;
 mod fib;
 mod grace;
@@ -26,7 +28,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use anabranch_core::{self as core, Family, LinkState, Reach};
 use anabranch_policy::PerFamily;
 
+pub use advertised::Advertised;
 pub use carrier::Running;
+pub use choice::{InUse, Uses};
 pub use fib::ROUTES_MAX;
 pub use grace::{Grace, Lack};
 pub use lease::managers as lease_managers;
@@ -97,6 +101,12 @@ pub struct Device {
     pub addresses: Vec<Prefix>,
     /// Every address of global scope that the host answers at.
     pub every_address: Vec<IpAddr>,
+    /// Of those of IPv6, the ones that new flows have only where there is no other (RFC 4862 section 5.5.4).
+    pub deprecated: Vec<IpAddr>,
+    /// By routers of its segment.
+    pub advertised: Vec<Advertised>,
+    /// What its link has used last of IPv6.
+    pub in_use: InUse,
     /// Of its lease.
     pub resolvers: Vec<IpAddr>,
     /// Of its lease.
@@ -198,22 +208,21 @@ impl Snapshot {
         routes.any(|route| route.table == TABLE_LOCAL && route.prefix == own)
     }
 
-    /// The default route through a device: of the main table if it has one, else of any table but our own.
-    fn default_route(&self, ifindex: u32, family: Family) -> Option<(&HostRoute, Hop)> {
-        self.routes
-            .iter()
-            .filter(|route| {
-                route.prefix == Prefix::everything(family)
-                    && route.kind == RouteKind::Unicast
-                    && !ids::is_own_table(route.table)
-            })
-            .filter_map(|route| {
-                Some((
-                    route,
-                    *route.hops.iter().find(|hop| hop.ifindex == ifindex)?,
-                ))
-            })
-            .min_by_key(|(route, _)| (route.table != TABLE_MAIN, route.metric))
+    /// The default routes through a device: of the main table first, then of any but our own. Of those with one metric, what
+    /// somebody wrote himself comes first.
+    fn default_routes(&self, ifindex: u32, family: Family) -> Vec<(&HostRoute, Hop)> {
+        let is_default = |route: &&HostRoute| {
+            route.prefix == Prefix::everything(family)
+                && route.kind == RouteKind::Unicast
+                && !ids::is_own_table(route.table)
+        };
+        let routes = self.routes.iter().filter(is_default);
+        let mut all: Vec<_> = routes
+            .flat_map(|route| route.hops.iter().map(move |hop| (route, *hop)))
+            .filter(|(_, hop)| hop.ifindex == ifindex)
+            .collect();
+        all.sort_by_key(|(route, _)| (route.table != TABLE_MAIN, route.metric, route.of_lease));
+        all
     }
 }
 
@@ -538,9 +547,18 @@ fn link_path(
     if let Some(overlap) = overlap(config, device, host, family) {
         return Err(overlap);
     }
-    let default = host.default_route(device.ifindex, family);
+    let defaults = host.default_routes(device.ifindex, family);
+    let mut default = choice::router(device, family, &defaults);
     let preferred = default.and_then(|(route, _)| route.source);
-    let external = external(link, device, preferred, family);
+    let router = link.gateway[family].or(default.and_then(|(_, hop)| hop.via));
+    let best = match family {
+        Family::V4 => device.first_address(family),
+        Family::V6 => device.best_v6(router, |own| lan_network(config, host, own).is_some()),
+    };
+    let external = external(link, device, preferred, best, family);
+    if let (Family::V6, Ok(external)) = (family, &external) {
+        default = default.map(|chosen| choice::router_of(device, *external, chosen, &defaults));
+    }
     // Every link is of IPv4 until it is known better; one of IPv6 begins with an address.
     if family == Family::V6 && external == Err(Missing::Address(family)) {
         return Err(Missing::Address(family));
@@ -569,11 +587,12 @@ fn link_path(
     })
 }
 
-/// The configured address, or the one the default route prefers, or the device's first.
+/// The configured address, or the one the default route prefers, or the best.
 fn external(
     link: &Link,
     device: &Device,
     preferred: Option<IpAddr>,
+    best: Option<IpAddr>,
     family: Family,
 ) -> Result<IpAddr, Missing> {
     let has = |address: &IpAddr| device.has(*address);
@@ -582,28 +601,39 @@ fn external(
         Some(address) => Err(Missing::ConfiguredAddress(address)),
         None => preferred
             .filter(has)
-            .or_else(|| device.first_address(family))
+            .or(best)
             .ok_or(Missing::Address(family)),
     }
 }
 
-/// A network that is on both sides cannot be told apart.
+/// A network that is on both sides cannot be told apart. Of IPv6 anybody on the segment can advertise one of the LAN's: that
+/// matters only where the link has no other address.
 fn overlap(config: &Config, wan: &Device, host: &Snapshot, family: Family) -> Option<Missing> {
+    let own = wan.addresses.iter().filter(|own| own.family() == family);
+    let overlaps = own.map(|own| {
+        let (device, lan) = lan_network(config, host, *own)?;
+        Some(Missing::OverlapsLan {
+            wan: own.network(),
+            lan: lan.network(),
+            device: device.clone(),
+        })
+    });
+    match family {
+        Family::V4 => overlaps.flatten().next(),
+        Family::V6 => overlaps.collect::<Option<Vec<_>>>()?.into_iter().next(),
+    }
+}
+
+/// The network of a LAN device that is also there.
+fn lan_network<'a>(
+    config: &'a Config,
+    host: &Snapshot,
+    wan: Prefix,
+) -> Option<(&'a String, Prefix)> {
     config.lan.iter().find_map(|name| {
-        let lan = host.devices.get(name)?;
-        let pairs = wan
-            .addresses
-            .iter()
-            .filter(|prefix| prefix.family() == family)
-            .flat_map(|w| lan.addresses.iter().map(move |l| (*w, *l)));
-        pairs
-            .into_iter()
-            .find(|(w, l)| w.overlaps(*l))
-            .map(|(w, l)| Missing::OverlapsLan {
-                wan: w.network(),
-                lan: l.network(),
-                device: name.clone(),
-            })
+        let mut own = host.devices.get(name)?.addresses.iter();
+        let lan = own.find(|lan| lan.overlaps(wan))?;
+        Some((name, *lan))
     })
 }
 
@@ -703,7 +733,12 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
         })
         .filter(|route| !route.prefix.is_of_line())
         .collect();
-    by_rank.sort_by_key(|route| (route.table != TABLE_LOCAL, route.metric));
+    // What is both sides' is the LAN's: anybody on the segment of a link can advertise it there.
+    let is_lans = |route: &HostRoute| {
+        let mut hops = route.hops.iter();
+        hops.any(|hop| matches!(roles.get(&hop.ifindex), Some(Role::Lan { .. })))
+    };
+    by_rank.sort_by_key(|route| (route.table != TABLE_LOCAL, route.metric, !is_lans(route)));
     let mut verdicts: BTreeMap<Prefix, Verdict> = never_forwarded()
         .into_iter()
         .map(|prefix| (prefix, Verdict::Kernel))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_core::Family;
@@ -23,11 +23,12 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::advertised::Listener;
 use super::carrier::{Carriers, Running};
 use super::fib::{self, Fib};
 use super::lease;
 use super::prefix::Prefix;
-use super::{Above, Device, MassKey, Master, Snapshot};
+use super::{Above, Device, HostRoute, MassKey, Master, Snapshot};
 use crate::plane::{Route, RouteTable, Verdict};
 
 /// Changes come in bursts (a device that appears brings its addresses, then its routes): wait until one is over.
@@ -52,6 +53,8 @@ pub struct Netlink {
     task: AbortHandle,
     /// Of routes; none: they are read anew each time.
     fib: OnceLock<Fib>,
+    /// Of routers; none: nobody knows whose prefixes are.
+    routers: OnceLock<Mutex<Listener>>,
 }
 
 impl Netlink {
@@ -62,6 +65,7 @@ impl Netlink {
         Ok(Self {
             handle,
             fib: OnceLock::new(),
+            routers: OnceLock::new(),
             task: tokio::spawn(connection).abort_handle(),
         })
     }
@@ -108,17 +112,21 @@ impl Netlink {
             all.any(|address| address.header.index == above.ifindex)
         };
         let above = links.iter().filter_map(above).filter(has_address).collect();
-        let mut addresses: Vec<_> = addresses.iter().filter_map(address).collect();
-        addresses.sort_by_key(|address| address.preference);
+        self.hear_routers(&mut devices, &addresses, &known.routes);
         for Addressed {
-            ifindex, address, ..
-        } in addresses
+            ifindex,
+            address,
+            preference,
+        } in by_preference(&addresses)
         {
             if let Some(device) = devices
                 .values_mut()
                 .find(|device| device.ifindex == ifindex)
             {
                 device.addresses.push(address);
+                if preference == Preference::Deprecated {
+                    device.deprecated.push(address.address);
+                }
             }
         }
         let names: Vec<String> = devices.keys().cloned().collect();
@@ -138,6 +146,38 @@ impl Netlink {
             rules,
             above,
         })
+    }
+
+    /// What routers have advertised, and asks those of default routes.
+    fn hear_routers(
+        &self,
+        devices: &mut BTreeMap<String, Device>,
+        addresses: &[AddressMessage],
+        routes: &[HostRoute],
+    ) {
+        let Some(routers) = self.routers.get() else {
+            return;
+        };
+        let mut routers = routers.lock().unwrap_or_else(PoisonError::into_inner);
+        routers.hear();
+        let own: Vec<(u32, IpAddr)> = addresses
+            .iter()
+            .filter_map(|message| Some((message.header.index, local(message)?)))
+            .collect();
+        routers.keep(|ifindex, prefix| {
+            let mut own = own.iter();
+            own.any(|(device, own)| *device == ifindex && prefix.overlaps(Prefix::host(*own)))
+        });
+        let is_default = |route: &&HostRoute| route.prefix == Prefix::everything(Family::V6);
+        let hops = routes
+            .iter()
+            .filter(is_default)
+            .flat_map(|route| &route.hops);
+        hops.filter(|hop| hop.via.is_some())
+            .for_each(|hop| routers.ask(hop.ifindex));
+        for device in devices.values_mut() {
+            device.advertised = routers.of(device.ifindex);
+        }
     }
 
     /// Our own routes of a family, in tables of our own, of all instances.
@@ -196,6 +236,10 @@ pub struct Monitor {
 impl Monitor {
     /// For changes of the thread's namespace, of whose routes `netlink` follows.
     pub fn connect(netlink: &Netlink) -> anyhow::Result<Self> {
+        // Not there on a kernel without IPv6.
+        if let Ok(routers) = Listener::open() {
+            netlink.routers.get_or_init(|| Mutex::new(routers));
+        }
         let (connection, _, messages) =
             rtnetlink::new_multicast_connection(&GROUPS).context("listen to netlink")?;
         let task = tokio::spawn(connection).abort_handle();
@@ -353,6 +397,17 @@ struct Addressed {
     ifindex: u32,
     address: Prefix,
     preference: Preference,
+}
+
+/// Those that new flows may have. The kernel lists the youngest of IPv6 first; the oldest was there when all worked.
+fn by_preference(messages: &[AddressMessage]) -> Vec<Addressed> {
+    let usable = messages.iter().filter_map(address);
+    let (mut all, mut v6): (Vec<_>, Vec<_>) =
+        usable.partition(|usable| usable.address.family() == Family::V4);
+    v6.reverse();
+    all.append(&mut v6);
+    all.sort_by_key(|address| address.preference);
+    all
 }
 
 /// Which of a device's addresses go first (RFC 6724 sections 3.1 and 5): what the internet may answer to, and what lasts.

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use anabranch_core::{LinkSet, Time};
+
 use super::*;
 
 const CONFIG: &str = r#"
@@ -682,4 +686,204 @@ fn a_prefix_without_room_for_the_lans_networks_is_refused_and_translates_nothing
          LAN would become one; give the LAN longer networks, or leave prefix6 out, and they share the link's address"
     );
     assert_eq!(prefix_of(&with(64)), None);
+}
+
+/// A fibre line with IPv6 by advertisements of `fe80::1`, beside another router and its prefix, which came later.
+fn host_with_two_routers() -> Snapshot {
+    let mut host = host_with_v6();
+    let is_of_fiber = |route: &HostRoute| route.hops.iter().any(|hop| hop.ifindex == FIBER);
+    let is_default = |route: &HostRoute| route.prefix == prefix("::/0");
+    for route in &mut host.routes {
+        route.of_lease |= is_default(route) && is_of_fiber(route);
+    }
+    host.routes.push(by_advertisement("fe80::bad", 1024));
+    let wan = host.devices.get_mut("wan0").unwrap();
+    wan.addresses.push(prefix("2001:db8:bad::2/64"));
+    wan.advertised = vec![
+        advertised("fe80::1", "2001:db8:a::/64", [1, 3]),
+        advertised("fe80::bad", "2001:db8:bad::/64", [2, 4]),
+    ];
+    host
+}
+
+fn by_advertisement(router: &str, metric: u32) -> HostRoute {
+    HostRoute {
+        of_lease: true,
+        ..route("::/0", FIBER, Some(router), metric)
+    }
+}
+
+fn advertised(router: &str, network: &str, [first, last]: [u64; 2]) -> Advertised {
+    Advertised {
+        router: ip(router),
+        prefix: prefix(network),
+        first,
+        last,
+    }
+}
+
+/// External address and router.
+fn chosen(host: &Snapshot) -> (String, String) {
+    let path = path_v6(&derive(&config(CONFIG), host), 0).unwrap();
+    let gateway = path.gateway.unwrap();
+    (path.external.to_string(), gateway.to_string())
+}
+
+fn is(external: &str, gateway: &str) -> (String, String) {
+    (external.to_owned(), gateway.to_owned())
+}
+
+fn wan(host: &mut Snapshot) -> &mut Device {
+    host.devices.get_mut("wan0").unwrap()
+}
+
+/// The next look at a host of which this was seen.
+fn seen(uses: &mut Uses, host: &mut Snapshot) {
+    let config = config(CONFIG);
+    uses.tell(&config, &slots(&config), host);
+    uses.note(host, &derive(&config, host));
+}
+
+const OURS: (&str, &str) = ("2001:db8:a::2", "fe80::1");
+const ROGUE: (&str, &str) = ("2001:db8:bad::2", "fe80::bad");
+
+#[test]
+fn what_another_router_advertises_is_not_taken_while_what_is_used_is_there() {
+    let mut host = host_with_two_routers();
+    // In whichever order the host lists them, and with whatever preference.
+    wan(&mut host).addresses.reverse();
+    host.routes.insert(0, by_advertisement("fe80::bad", 512));
+    assert_eq!(chosen(&host), is(ROGUE.0, ROGUE.1), "nothing was used");
+    let mut uses = Uses::default();
+    seen(&mut uses, &mut host_with_v6());
+    for heard in [true, false] {
+        let mut host = host.clone();
+        if !heard {
+            wan(&mut host).advertised.clear();
+        }
+        uses.tell(&config(CONFIG), &slots(&config(CONFIG)), &mut host);
+        assert_eq!(chosen(&host), is(OURS.0, OURS.1), "heard: {heard}");
+    }
+}
+
+#[test]
+fn at_first_an_address_of_the_links_router_comes_before_those_of_others() {
+    let mut host = host_with_two_routers();
+    wan(&mut host).addresses.reverse();
+    assert_eq!(chosen(&host), is(OURS.0, OURS.1));
+    wan(&mut host).deprecated.push(ip(OURS.0));
+    assert_eq!(chosen(&host), is(ROGUE.0, ROGUE.1));
+    wan(&mut host).deprecated.push(ip(ROGUE.0));
+    assert_eq!(chosen(&host), is(OURS.0, OURS.1), "there is no better");
+    let written = route("::/0", FIBER, Some("fe80::7"), 1024);
+    host.routes.push(written);
+    assert_eq!(chosen(&host).1, "fe80::7", "somebody wrote it himself");
+}
+
+#[test]
+fn an_address_that_goes_or_is_deprecated_is_replaced_with_its_router() {
+    for goes in [true, false] {
+        let mut uses = Uses::default();
+        let mut host = host_with_two_routers();
+        seen(&mut uses, &mut host);
+        assert_eq!(chosen(&host), is(OURS.0, OURS.1));
+        match goes {
+            true => wan(&mut host)
+                .addresses
+                .retain(|own| own.address != ip(OURS.0)),
+            false => wan(&mut host).deprecated.push(ip(OURS.0)),
+        }
+        assert_eq!(chosen(&host), is(ROGUE.0, ROGUE.1));
+        let others = &derive(&config(CONFIG), &host).links[&LinkId(0)].paths[Family::V6].others;
+        assert_eq!(others.contains(&ip(OURS.0)), !goes, "its flows linger");
+    }
+    let mut uses = Uses::default();
+    let mut host = host_with_two_routers();
+    seen(&mut uses, &mut host);
+    let is_ours = |route: &HostRoute| route.hops.iter().any(|hop| hop.via == Some(ip(OURS.1)));
+    host.routes.retain(|route| !is_ours(route));
+    assert_eq!(chosen(&host).1, ROGUE.1, "a router that has withdrawn");
+}
+
+#[test]
+fn another_prefix_of_the_same_router_is_followed_when_the_former_is_said_no_longer() {
+    let mut uses = Uses::default();
+    let mut host = host_with_two_routers();
+    seen(&mut uses, &mut host);
+    let device = wan(&mut host);
+    device.addresses.push(prefix("2001:db8:aa::2/64"));
+    let both = advertised(OURS.1, "2001:db8:aa::/64", [3, 3]);
+    device.advertised.push(both.clone());
+    assert_eq!(chosen(&host), is(OURS.0, OURS.1), "it has both");
+    let device = wan(&mut host);
+    device.advertised.pop();
+    let alone = Advertised { first: 5, ..both };
+    device.advertised.push(Advertised { last: 5, ..alone });
+    assert_eq!(chosen(&host), is("2001:db8:aa::2", OURS.1));
+}
+
+#[test]
+fn a_network_of_the_lan_that_is_advertised_on_a_link_changes_nothing() {
+    let mut host = host_with_v6();
+    let lan = prefix("fd00:1::/64");
+    wan(&mut host).addresses.insert(0, prefix("fd00:1::bad/64"));
+    host.routes
+        .insert(0, route("fd00:1::/64", FIBER, None, 256));
+    assert_eq!(chosen(&host), is(OURS.0, OURS.1));
+    let desired = derive(&config(CONFIG), &host);
+    let expected = Verdict::Lan {
+        ifindex: LAN,
+        via: None,
+    };
+    assert_eq!(verdict_of(&desired, &lan.to_string()), Some(expected));
+    let of_v4 = |own: &Prefix| own.family() == Family::V4 || own.overlaps(lan);
+    wan(&mut host).addresses.retain(of_v4);
+    let missing = path_v6(&derive(&config(CONFIG), &host), 0).unwrap_err();
+    assert!(matches!(missing, Missing::OverlapsLan { .. }), "{missing}");
+}
+
+#[test]
+fn with_what_does_not_work_another_pair_is_tried_in_turn() {
+    let (mut uses, mut now) = (Uses::default(), Time::ZERO);
+    let config = config(CONFIG);
+    let mut host = host_with_two_routers();
+    let mut used = Vec::new();
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        seen(&mut uses, &mut host);
+        used.push(chosen(&host).1);
+        let links = derive(&config, &host).links;
+        assert!(!uses.turn(now, &links, LinkSet::default()));
+        let begun = now;
+        while !uses.turn(now, &links, LinkSet::default()) {
+            now = now + Duration::from_secs(1);
+        }
+        waits.push(now.since(begun).as_secs());
+    }
+    assert_eq!(used, [OURS.1, ROGUE.1, OURS.1]);
+    assert_eq!(waits, [3, 6, 12]);
+    seen(&mut uses, &mut host);
+    let links = derive(&config, &host).links;
+    now = now + Duration::from_secs(60);
+    let alive = LinkSet::from_iter([LinkId(0)]);
+    assert!(!uses.turn(now, &links, alive), "it works");
+}
+
+#[test]
+fn a_link_keeps_its_delegated_prefix_when_another_gets_ipv6_or_a_prefix_comes() {
+    let mut uses = Uses::default();
+    let mut host = host_with_v6();
+    let lte = host.devices.get_mut("ppp0").unwrap();
+    let v6 = lte.addresses.pop().unwrap();
+    // Of another provider than its own address is.
+    host.routes.push(delegated("2001:db9:100::/56"));
+    seen(&mut uses, &mut host);
+    let network = Some(("2001:db9:100::".parse().unwrap(), 56));
+    let prefix_of = |host: &Snapshot| path_v6(&derive(&config(CONFIG), host), 0).unwrap().prefix;
+    host.devices.get_mut("ppp0").unwrap().addresses.push(v6);
+    assert_eq!(prefix_of(&host), None, "nobody remembers");
+    uses.tell(&config(CONFIG), &slots(&config(CONFIG)), &mut host);
+    assert_eq!(prefix_of(&host), network);
+    host.routes.insert(0, delegated("2001:db8:a:100::/56"));
+    assert_eq!(prefix_of(&host), network);
 }

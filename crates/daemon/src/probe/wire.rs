@@ -26,6 +26,7 @@ const ANSWER_BYTES_MAX: usize = 4096;
 const SENDS_AFTER: Duration = Duration::from_millis(100);
 /// RFC 863.
 const DISCARD_PORT: u16 = 9;
+const HOP_LIMIT: u32 = 64;
 /// A name every resolver has in its cache, with a short answer.
 const QUERY_NAME: &str = "a.root-servers.net.";
 
@@ -69,6 +70,10 @@ impl Via {
     pub(super) fn socket(&self, kind: Type, protocol: Protocol) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(self.any_port()), kind, Some(protocol))?;
         socket.set_nonblocking(true)?;
+        if self.source.is_ipv6() {
+            // A router's advertisement sets that of the device (RFC 4861 section 6.3.4), also to one that leads nowhere.
+            socket.set_unicast_hops_v6(HOP_LIMIT)?;
+        }
         socket.bind_device(Some(self.device.as_bytes()))?;
         socket.bind(&self.any_port().into())?;
         Ok(socket)

@@ -79,31 +79,49 @@ impl Rig {
         let _ = self.gateway.ip(&default);
     }
 
-    /// What a router on the far end of a link tells of itself and a prefix (RFC 4861 section 4.2).
+    /// What the router on the far end of a link tells of itself and a prefix.
     fn advertise(&self, device: &str, prefix: Ipv6Addr, preferred_s: u32) {
-        const ROUTER_LIFETIME_S: u16 = 1800;
-        const VALID_S: u32 = 7200;
-        const ON_LINK_AND_AUTONOMOUS: u8 = 0xC0;
-        let mut message = vec![134, 0, 0, 0, 64, 0];
-        message.extend(ROUTER_LIFETIME_S.to_be_bytes());
-        message.extend([0; 8]);
-        message.extend([3, 4, 64, ON_LINK_AND_AUTONOMOUS]);
-        message.extend(VALID_S.to_be_bytes());
-        message.extend(preferred_s.to_be_bytes());
-        message.extend([0; 4]);
-        message.extend(prefix.octets());
+        self.advertise_by(
+            Ipv6Addr::UNSPECIFIED,
+            device,
+            &advertisement(prefix, preferred_s),
+        );
+    }
+
+    /// From one of the addresses at the far end of a link.
+    fn advertise_by(&self, router: Ipv6Addr, device: &str, message: &[u8]) {
         let far = format!("{device}-far");
         self.internet
             .run(|| {
                 let index = if_nametoindex(far.as_str()).unwrap();
                 let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6)).unwrap();
                 socket.set_multicast_hops_v6(255).unwrap();
+                if !router.is_unspecified() {
+                    let from = SocketAddrV6::new(router, 0, 0, index);
+                    socket.bind(&from.into()).unwrap();
+                }
                 let all_nodes = "ff02::1".parse().unwrap();
                 let to = SocketAddrV6::new(all_nodes, 0, 0, index);
-                socket.send_to(&message, &to.into()).unwrap();
+                socket.send_to(message, &to.into()).unwrap();
             })
             .unwrap();
     }
+}
+
+/// Of a router and a prefix (RFC 4861 section 4.2).
+fn advertisement(prefix: Ipv6Addr, preferred_s: u32) -> Vec<u8> {
+    const ROUTER_LIFETIME_S: u16 = 1800;
+    const VALID_S: u32 = 7200;
+    const ON_LINK_AND_AUTONOMOUS: u8 = 0xC0;
+    let mut message = vec![134, 0, 0, 0, 64, 0];
+    message.extend(ROUTER_LIFETIME_S.to_be_bytes());
+    message.extend([0; 8]);
+    message.extend([3, 4, 64, ON_LINK_AND_AUTONOMOUS]);
+    message.extend(VALID_S.to_be_bytes());
+    message.extend(preferred_s.to_be_bytes());
+    message.extend([0; 4]);
+    message.extend(prefix.octets());
+    message
 }
 
 fn path(link: &LinkStatus, family: Family) -> Option<PathStatus> {
@@ -250,6 +268,120 @@ fn an_advertised_link_is_followed_to_another_prefix_at_once() {
     echo(&mut rig.connect().unwrap()).unwrap();
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     assert_eq!(settings(&rig), before);
+}
+
+/// A host on the segment of a link that advertises itself as a router, with the highest preference (RFC 4191), a hop limit that
+/// reaches nobody, and a prefix that nobody routes.
+struct Rogue {
+    router: Ipv6Addr,
+    prefix: Ipv6Addr,
+}
+
+impl Rogue {
+    fn on(rig: &Rig) -> Self {
+        let router = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xbad);
+        // What somebody else's messages have as their source is chosen as before.
+        let add = format!("addr add {router}/64 dev wan0-far nodad preferred_lft 0");
+        rig.internet.ip(&add).unwrap();
+        let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, 0);
+        Self { router, prefix }
+    }
+
+    fn advertises(&self, rig: &Rig, prefix: Ipv6Addr) {
+        const PREFERENCE_HIGH: u8 = 0b01 << 3;
+        let mut message = advertisement(prefix, 3600);
+        (message[4], message[5]) = (1, PREFERENCE_HIGH);
+        rig.advertise_by(self.router, "wan0", &message);
+    }
+
+    /// The gateway has an address of the prefix and a default route by the rogue.
+    fn is_heard(&self, rig: &Rig, prefix: Ipv6Addr) -> bool {
+        let said = |line: &str| rig.gateway.ip(line).unwrap();
+        let network = prefix.to_string();
+        let own = said("-6 addr show dev wan0 scope global -tentative");
+        let routes = said("-6 route show default dev wan0");
+        own.contains(network.trim_end_matches(':')) && routes.contains(&self.router.to_string())
+    }
+}
+
+fn v6_address(daemon: &Daemon) -> Option<Ipv6Addr> {
+    match path(&daemon.link("fiber"), Family::V6)?.address? {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
+    }
+}
+
+fn is_in(address: Option<Ipv6Addr>, prefix: Ipv6Addr) -> bool {
+    address.is_some_and(|address| address.octets()[..8] == prefix.octets()[..8])
+}
+
+/// A line with a prefix by advertisements alone, which its router routes.
+fn advertised_rig(prefix: Ipv6Addr) -> Rig {
+    let rig = Rig::of(Family::V6);
+    rig.lose_v6("wan0");
+    rig.lose_v6("wan1");
+    let on_link = format!("addr add {prefix}1/64 dev wan0-far nodad");
+    rig.internet.ip(&on_link).unwrap();
+    rig
+}
+
+const OUR_PREFIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xa, 1, 0, 0, 0, 0);
+
+#[test]
+fn a_rogue_advertisement_changes_nothing_of_a_link_that_works() {
+    let rig = advertised_rig(OUR_PREFIX);
+    let daemon = rig.start();
+    until("the link works", || {
+        rig.advertise("wan0", OUR_PREFIX, 3600);
+        is(&daemon, "fiber", Family::V6, LinkState::Up) && is_in(v6_address(&daemon), OUR_PREFIX)
+    });
+    let before = path(&daemon.link("fiber"), Family::V6).unwrap();
+    let stream = rig.connect().unwrap();
+    let goes_on = || echo(&mut &stream);
+    goes_on().unwrap();
+
+    let rogue = Rogue::on(&rig);
+    let lan = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0);
+    for prefix in [rogue.prefix, lan] {
+        rogue.advertises(&rig, prefix);
+        until("the host has heard it", || rogue.is_heard(&rig, prefix));
+        let asked = daemon.status().uptime_s;
+        until("it was judged since", || {
+            goes_on().unwrap();
+            echo(&mut rig.connect().unwrap()).unwrap();
+            let now = path(&daemon.link("fiber"), Family::V6).unwrap();
+            assert_eq!(now.state, LinkState::Up);
+            assert_eq!((now.address, now.gateway), (before.address, before.gateway));
+            daemon.status().uptime_s > asked + 4.0
+        });
+    }
+
+    let reachable = format!("addr add {}1/64 dev wan0-far nodad", rogue.prefix);
+    rig.internet.ip(&reachable).unwrap();
+    rig.advertise("wan0", OUR_PREFIX, 0);
+    until("a deprecated address is left", || {
+        is_in(v6_address(&daemon), rogue.prefix)
+    });
+    goes_on().expect("its flows linger");
+    echo(&mut rig.connect().unwrap()).unwrap();
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn a_rogue_that_was_there_first_is_left_for_the_router_that_works() {
+    let rig = advertised_rig(OUR_PREFIX);
+    let daemon = rig.start();
+    let rogue = Rogue::on(&rig);
+    until("the host has heard the rogue", || {
+        rogue.advertises(&rig, rogue.prefix);
+        is_in(v6_address(&daemon), rogue.prefix)
+    });
+    until("the link works", || {
+        rig.advertise("wan0", OUR_PREFIX, 3600);
+        is(&daemon, "fiber", Family::V6, LinkState::Up) && is_in(v6_address(&daemon), OUR_PREFIX)
+    });
+    echo(&mut rig.connect().unwrap()).unwrap();
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
 #[test]
