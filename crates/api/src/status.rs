@@ -273,6 +273,9 @@ pub struct PathStatus {
     pub gateway: Option<IpAddr>,
     /// IPv6: network whose addresses its flows have instead, each LAN host one of its own.
     pub prefix: Option<String>,
+    /// Longer packets do not come through, though its device allows more; none: they do, as far as is known.
+    #[serde(default)]
+    pub path_mtu: Option<u32>,
     /// Seconds since anything was heard over it.
     #[serde(default)]
     pub heard_s_ago: f64,

@@ -83,6 +83,14 @@ pub enum Whom {
     Target(usize),
     /// How long a round trip takes: the fixed node.
     Node,
+    /// How long packets may be: the far host of this place in the list of which [`Balancer::set_length`] tells, by a packet of so many
+    /// bytes, IP header included, that nobody may fragment. Its answer is to be as long.
+    Host {
+        /// In the list.
+        host: usize,
+        /// Of the packet.
+        bytes: u32,
+    },
 }
 
 /// What people and the data path should hear of.
@@ -123,6 +131,15 @@ pub enum Event {
         after: Duration,
         /// Why.
         cause: DownCause,
+    },
+    /// Packets that are longer do not come through, though its device allows more.
+    PathMtu {
+        /// On which link.
+        link: LinkId,
+        /// Of which.
+        family: Family,
+        /// None: whatever its device allows comes through again.
+        mtu: Option<u32>,
     },
     /// End the flows that a class has on a link: another link takes them, and the choices that say so were polled before.
     EndFlows {
@@ -236,6 +253,8 @@ pub struct PathStatus {
     pub filtered: Vec<Kind>,
     /// The target that shows that somebody else answers for pages.
     pub portal: Option<usize>,
+    /// Longer packets do not come through, though its device allows more.
+    pub mtu: Option<u32>,
 }
 
 /// One class for display.
@@ -325,6 +344,12 @@ impl Balancer {
     pub fn alive(&self, family: Family) -> LinkSet {
         let alive = self.links.iter().filter(|(_, link)| link.is_alive(family));
         alive.map(|(id, _)| id).collect()
+    }
+
+    /// Longer packets do not come through, though the link's device allows more.
+    pub fn path_mtu(&self, link: LinkId, family: Family) -> Option<u32> {
+        let (_, link) = self.links.iter().find(|(id, _)| *id == link)?;
+        link.paths[family].mtu.found()
     }
 
     /// New flows of some family find no link that works without this one.
@@ -433,6 +458,11 @@ impl Balancer {
             }
             Whom::Node if link.rounds.answer(probe.id, round_trip) => self.end_rounds(now),
             Whom::Node => {}
+            Whom::Host { .. } => {
+                let period = link.length_period(&self.config);
+                let path = &mut link.paths[probe.family];
+                path.mtu.answer(now, probe.id, period);
+            }
         }
     }
 
@@ -451,10 +481,16 @@ impl Balancer {
         }
     }
 
-    /// A probe never left this host, for a reason of the host's own.
+    /// A probe proves nothing: it never left this host, for a reason of the host's own, or its answer is shorter than asked for.
     pub fn handle_not_sent(&mut self, probe: &ProbeRequest) {
-        if let (Some(link), Whom::Target(_)) = (self.links.get_mut(probe.link), probe.whom) {
-            link.paths[probe.family].availability.withdraw(probe.id);
+        let Some(link) = self.links.get_mut(probe.link) else {
+            return;
+        };
+        let path = &mut link.paths[probe.family];
+        match probe.whom {
+            Whom::Target(_) => path.availability.withdraw(probe.id),
+            Whom::Host { .. } => path.mtu.withdraw(probe.id),
+            Whom::Node => {}
         }
     }
 
@@ -480,6 +516,13 @@ impl Balancer {
     pub fn set_targets(&mut self, link: LinkId, family: Family, specs: &[TargetSpec]) {
         if let Some(link) = self.links.get_mut(link) {
             link.paths[family].availability.set_targets(specs);
+        }
+    }
+
+    /// How long packets may be on the link's device, and how many far hosts there are to ask how long they may be beyond it.
+    pub fn set_length(&mut self, now: Time, link: LinkId, family: Family, mtu: u32, hosts: usize) {
+        if let Some(link) = self.links.get_mut(link) {
+            link.paths[family].mtu.set(now, mtu, hosts);
         }
     }
 
@@ -566,6 +609,30 @@ impl Balancer {
     pub fn poll_probe(&mut self, now: Time) -> Option<ProbeRequest> {
         self.poll_availability(now)
             .or_else(|| self.poll_rounds(now))
+            .or_else(|| self.poll_lengths(now))
+    }
+
+    fn poll_lengths(&mut self, now: Time) -> Option<ProbeRequest> {
+        let (config, events) = (&self.config, &mut self.events);
+        self.links.iter_mut().find_map(|(link, state)| {
+            let period = state.length_period(config);
+            let mut paths = state.paths.iter_mut();
+            paths.find_map(|(family, path)| {
+                let long = path.next_length(now, period);
+                events.extend(path.tell_length(link, family));
+                let long = long?;
+                Some(ProbeRequest {
+                    link,
+                    family,
+                    id: long.id,
+                    deadline: long.deadline,
+                    whom: Whom::Host {
+                        host: long.host,
+                        bytes: long.bytes,
+                    },
+                })
+            })
+        })
     }
 
     fn poll_rounds(&mut self, now: Time) -> Option<ProbeRequest> {
@@ -743,6 +810,7 @@ fn path_status(now: Time, path: &Path, usable: bool) -> PathStatus {
         recent: availability.quality(now),
         filtered: availability.filtered(),
         portal: availability.portal(),
+        mtu: path.mtu.found(),
     }
 }
 
@@ -751,11 +819,14 @@ fn path_timeouts(
     family: Family,
     path: &Path,
 ) -> impl Iterator<Item = (Time, Wakeup)> + use<> {
-    let probe = path.availability.probe_due();
     let timeout = path.availability.next_timeout();
-    let probe = probe.map(|at| (at, Wakeup::Probe(link, family)));
+    let length = path.length_due();
+    let probe = move |at| (at, Wakeup::Probe(link, family));
+    let probes = [path.availability.probe_due(), length]
+        .into_iter()
+        .flatten();
     let timeout = timeout.map(|at| (at, Wakeup::Timeout(link, family)));
-    [probe, timeout].into_iter().flatten()
+    probes.map(probe).chain(timeout)
 }
 
 fn check_links(links: &[LinkSpec]) -> Result<(), BuildError> {

@@ -15,6 +15,16 @@ pub const CAPTIVE: &str =
 /// So many times within an hour are too many.
 const FLAPPING_FALLS: usize = 3;
 
+/// What [`Event::PathMtu`](crate::Event::PathMtu) means, of a link.
+pub fn lengths(mtu: Option<u32>) -> String {
+    match mtu {
+        Some(mtu) => {
+            format!("carries packets of at most {mtu} bytes: TCP's segments are kept so short")
+        }
+        None => "carries packets as long as its device allows".to_owned(),
+    }
+}
+
 /// One thing that is wrong with a link for one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
@@ -134,6 +144,7 @@ mod tests {
             },
             filtered: Vec::new(),
             portal: None,
+            mtu: None,
         }
     }
 

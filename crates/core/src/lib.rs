@@ -52,6 +52,7 @@ mod link;
 pub mod measure;
 pub mod multilink;
 mod own;
+mod path_mtu;
 pub mod peers;
 pub mod popular;
 mod quality;
@@ -79,7 +80,7 @@ pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
 pub use driver::{Driver, Effect};
-pub use health::{Alarm, CAPTIVE, is_dark};
+pub use health::{Alarm, CAPTIVE, is_dark, lengths};
 pub use link::{
     Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn, RateNeed,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_core::{
     Admin, Balancer, BuildError, CAPTIVE, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event,
     Family, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest,
-    Question, TargetSpec, Time, is_dark,
+    Question, TargetSpec, Time, is_dark, lengths,
 };
 
 use crate::classes::ClassSlots;
@@ -39,6 +39,8 @@ pub struct Due {
     pub questions: Vec<Question>,
     /// The choices without these links are installed.
     pub ended: Vec<Ending>,
+    /// Packets of another length than before come through a link.
+    pub lengths: bool,
 }
 
 /// Flows of a link that are to end.
@@ -135,6 +137,11 @@ impl Driver {
         self.core.balancer().asked()
     }
 
+    /// Longer packets do not come through, though the link's device allows more.
+    pub fn path_mtu(&self, link: LinkId, family: Family) -> Option<u32> {
+        self.core.balancer().path_mtu(link, family)
+    }
+
     pub fn counters(&self, link: LinkId) -> LinkCounters {
         self.core.counters(link)
     }
@@ -170,6 +177,12 @@ impl Driver {
     pub fn handle_link_state(&mut self, now: Time, link: LinkId, family: Family, state: LinkState) {
         let balancer = self.core.balancer_mut();
         balancer.handle_link_state(now, link, family, state);
+    }
+
+    /// How long packets may be on a link's device, and how many far hosts can be asked how long beyond it.
+    pub fn set_length(&mut self, now: Time, link: LinkId, family: Family, mtu: u32, hosts: usize) {
+        let balancer = self.core.balancer_mut();
+        balancer.set_length(now, link, family, mtu, hosts);
     }
 
     pub fn set_targets(&mut self, link: LinkId, family: Family, specs: &[TargetSpec]) {
@@ -279,6 +292,10 @@ impl Driver {
             } => {
                 let ms = after.as_millis();
                 tracing::warn!("{} down after {ms} ms: {cause}", self.subject(link, family));
+            }
+            Event::PathMtu { link, family, mtu } => {
+                due.lengths = true;
+                tracing::warn!("{} {}", self.subject(link, family), lengths(mtu));
             }
             Event::EndFlows {
                 class,

@@ -37,7 +37,7 @@ use crate::meter::Meter;
 use crate::neighbours::Survey;
 use crate::observe::{Attachment, Desired, Grace, LinkView, MassKey, Snapshot, Uses};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Verdict, Walk, Which};
-use crate::probe::{Answer, Target, Via};
+use crate::probe::{Answer, Inquiry, Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
@@ -83,10 +83,10 @@ pub trait Surroundings {
     fn has_other_neighbours(&self) -> bool;
     /// Reads and checks the configuration again.
     fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
-    /// Asks one target.
+    /// Asks over one link.
     fn probe(
         &self,
-        target: Target,
+        inquiry: Inquiry,
         via: Via,
     ) -> impl Future<Output = Option<Answer>> + Send + 'static;
     /// Asks a destination by a segment that a RST with this number answers.
@@ -255,6 +255,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.shell.now();
         let due = self.driver.turn(now, &mut self.plane)?;
+        if due.lengths {
+            self.shell.look_soon();
+        }
         self.end_returns();
         for ending in due.ended {
             let leaves = ending.which == Which::All && ending.classes.contains(ClassId::DEFAULT);
@@ -311,7 +314,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let Some((link, path)) = known.filter(|_| self.probes.len() < PROBES_MAX) else {
             return;
         };
-        let Some(target) = self.target_of(asked) else {
+        let Some(inquiry) = self.inquiry_of(asked) else {
             return;
         };
         let view = self.told.links.get(&asked.link);
@@ -321,7 +324,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             source: path.external,
             resolvers: resolvers.unwrap_or_default(),
         };
-        let answer = self.surroundings.probe(target, via);
+        let answer = self.surroundings.probe(inquiry, via);
         self.probes.spawn(async move { (order, answer.await) });
     }
 
@@ -344,13 +347,18 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    fn target_of(&self, asked: &ProbeRequest) -> Option<Target> {
+    fn inquiry_of(&self, asked: &ProbeRequest) -> Option<Inquiry> {
+        let view = self.told.links.get(&asked.link);
+        let view = view.map(|view| &view.paths[asked.family]);
         match asked.whom {
-            Whom::Node => self.config.node.clone(),
+            Whom::Node => self.config.node.clone().map(Inquiry::Target),
             Whom::Target(index) => {
-                let view = self.told.links.get(&asked.link)?;
-                let (target, _) = view.paths[asked.family].targets.get(index)?;
-                Some(target.clone())
+                let (target, _) = view?.targets.get(index)?;
+                Some(Inquiry::Target(target.clone()))
+            }
+            Whom::Host { host, bytes } => {
+                let host = *view?.far_hosts().get(host)?;
+                Some(Inquiry::Length { host, bytes })
             }
         }
     }
@@ -415,6 +423,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 self.driver.set_targets(*id, family, &specs);
             }
         }
+        self.shorten(&mut wanted);
         self.seen = wanted.of_host();
         self.survey.see(&self.config, snapshot);
         // Of no concern to the data path.
@@ -435,6 +444,21 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             self.shell.put_off(&format!("{error:#}"));
         }
         Ok(())
+    }
+
+    /// Where longer packets do not come through, links have the MTU of what comes through: TCP's segments are as long as that allows.
+    fn shorten(&mut self, wanted: &mut Desired) {
+        let now = self.shell.now();
+        for (id, view) in &mut wanted.links {
+            for (family, path) in view.paths.iter_mut() {
+                let hosts = path.far_hosts().len();
+                if let Ok(path) = &mut path.path {
+                    self.driver.set_length(now, *id, family, path.mtu, hosts);
+                    let found = self.driver.path_mtu(*id, family);
+                    path.mtu = path.mtu.min(found.unwrap_or(u32::MAX));
+                }
+            }
+        }
     }
 
     /// While flows are being ended, what is lost and nothing else: their packets need the addresses they have, and a link

@@ -26,7 +26,7 @@ use crate::observe::{Desired, MassKey, Monitor, Netlink, Snapshot};
 use crate::plane::{self, Route, Verdict};
 use crate::preflight::{check_devices, check_host};
 use crate::privileges;
-use crate::probe::{self, Answer, Target, Via};
+use crate::probe::{self, Answer, Inquiry, Via};
 use crate::shell;
 use crate::slots::{Orders, Slots};
 use crate::trunk;
@@ -239,10 +239,10 @@ impl Surroundings for RealHost<'_> {
 
     fn probe(
         &self,
-        target: Target,
+        inquiry: Inquiry,
         via: Via,
     ) -> impl Future<Output = Option<Answer>> + Send + 'static {
-        probe::probe(target, via)
+        probe::probe(inquiry, via)
     }
 
     fn ask(&self, to: SocketAddr, from_port: u16, number: u32, via: &Via) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_core::{
     Admin, Alarm, CAPTIVE, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, Family,
     Kind, LinkCounters, LinkId, LinkStatus as Balanced, PathStatus as Fares, ProbeQuality, Reach,
-    State, Time, is_dark,
+    State, Time, is_dark, lengths,
 };
 
 use crate::config::{Link, Rate};
@@ -136,6 +136,7 @@ fn path_status<P: Plane, S: Surroundings>(
         address: path.map(|path| path.external),
         gateway: path.and_then(|path| path.gateway),
         prefix: prefix.map(|(network, length)| format!("{network}/{length}")),
+        path_mtu: fares.mtu,
         heard_s_ago: now.since(fares.heard).as_secs_f64(),
         falls_last_hour: fares.falls_within_an_hour,
         probe: ProbeStatus {
@@ -410,6 +411,7 @@ fn why(
             "its gateway answers, and no target beyond it".to_owned()
         }
         (_, State::Up, _) if !fares.filtered.is_empty() => filtered(&fares.filtered),
+        (_, State::Up, _) if fares.mtu.is_some() => format!("answers; {}", lengths(fares.mtu)),
         (_, State::Up, _) => "answers".to_owned(),
         (_, State::PossiblyDown(suspicion), _) => suspicion.to_string(),
         (_, State::Captive, _) => captive(now, fares),

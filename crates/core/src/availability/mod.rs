@@ -389,6 +389,13 @@ impl Availability {
         self.row.lost() > 0
     }
 
+    /// So many losses in a row are no chance on this link.
+    pub fn beyond_chance(&self, now: Time) -> u32 {
+        let ProbeQuality { judged, lost, .. } = self.quality(now);
+        let least = self.config.down_consecutive;
+        self.row.beyond_chance(judged, lost, least)
+    }
+
     /// Since when probes are lost and nothing else is heard, if so.
     pub fn silent_since(&self) -> Option<Time> {
         let is_silent = matches!(

@@ -84,13 +84,18 @@ impl Row {
             minute.judged.saturating_sub(1),
             minute.lost.saturating_sub(1),
         );
+        self.needed = self.beyond_chance(judged, lost, least);
+    }
+
+    /// So many losses in a row are no chance, where so many of so many probes were lost within a minute.
+    pub fn beyond_chance(&self, judged: usize, lost: usize, least: u32) -> u32 {
         let lately = match judged >= MINUTE_LEAST && lost > 1 {
             true => at_least(lost as f64, judged as f64),
             false => 0.0,
         };
         let part = lately.max(self.lossy * UNCOUNTED);
         let needed = (CHANCE.ln() / -part.min(0.9).ln()).ceil();
-        self.needed = (needed as u32).clamp(least, ROW_MAX.max(least));
+        (needed as u32).clamp(least, ROW_MAX.max(least))
     }
 
     pub fn lose(&mut self, sent: Time) {

@@ -12,6 +12,7 @@ use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, Missing};
 use crate::measure::{FlowSizes, Mixture};
+use crate::path_mtu::{Long, PERIOD, PathMtu};
 use crate::quality::Flows;
 use crate::rounds::{PACE, Rounds};
 use crate::time::Time;
@@ -45,6 +46,9 @@ pub(super) struct Link {
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     pub(super) availability: Availability,
+    pub(super) mtu: PathMtu,
+    /// As it was last made an event.
+    told_mtu: Option<u32>,
     /// The state that was last made an event.
     told: State,
     down_since: Time,
@@ -147,6 +151,11 @@ impl Link {
         }
     }
 
+    /// From one packet to the next that tells how long they may be.
+    pub(super) fn length_period(&self, config: &Config) -> Duration {
+        PERIOD * config.times_rarer(self.spec.metered)
+    }
+
     pub(super) fn is_eligible(&self, family: Family) -> bool {
         let availability = &self.paths[family].availability;
         self.admin == Admin::Up && availability.is_present() && !availability.is_changing()
@@ -177,6 +186,8 @@ impl Path {
     fn new(now: Time, config: &Config, spec: &LinkSpec) -> Path {
         let availability = Availability::new(now, config.clone(), spec.metered);
         Path {
+            mtu: PathMtu::new(now),
+            told_mtu: None,
             told: availability.state(),
             down_since: now,
             leaving: None,
@@ -206,6 +217,28 @@ impl Path {
             }
             state => state,
         }
+    }
+
+    /// The packet that is to tell how long they may be, if it is time.
+    pub(super) fn next_length(&mut self, now: Time, period: Duration) -> Option<Long> {
+        if !self.works() {
+            self.mtu.rest(now);
+            return None;
+        }
+        let row = self.availability.beyond_chance(now);
+        self.mtu.next(now, row, period)
+    }
+
+    /// When it is time.
+    pub(super) fn length_due(&self) -> Option<Time> {
+        self.mtu.next_at().filter(|_| self.works())
+    }
+
+    /// What has not been told of that.
+    pub(super) fn tell_length(&mut self, link: LinkId, family: Family) -> Option<Event> {
+        let mtu = self.mtu.found();
+        let is_new = std::mem::replace(&mut self.told_mtu, mtu) != mtu;
+        is_new.then_some(Event::PathMtu { link, family, mtu })
     }
 
     fn leave(&mut self, now: Time, others_fell: bool) {

@@ -30,7 +30,7 @@ mod volumes;
 #[cfg(test)]
 mod fluid;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::time::Duration;

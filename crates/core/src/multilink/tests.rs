@@ -30,7 +30,7 @@ fn dhfv() -> Controller {
 }
 
 /// A linear congruential generator: any fixed sequence will do.
-pub(super) fn random(seed: u32) -> impl FnMut() -> u32 {
+pub(crate) fn random(seed: u32) -> impl FnMut() -> u32 {
     let mut state = u64::from(seed);
     move || {
         state = state

@@ -124,7 +124,8 @@ fn family_of(event: &Event) -> Family {
         | Event::LinkUp { family, .. }
         | Event::LinkDown { family, .. }
         | Event::EndFlows { family, .. }
-        | Event::MoveUdp { family, .. } => *family,
+        | Event::MoveUdp { family, .. }
+        | Event::PathMtu { family, .. } => *family,
     }
 }
 
@@ -275,7 +276,7 @@ impl Driver {
             }
             Effect::Probe(probe) if answer(probe.link, probe.family) => {
                 let round_trip = match probe.whom {
-                    Whom::Target(_) => Duration::from_millis(20),
+                    Whom::Target(_) | Whom::Host { .. } => Duration::from_millis(20),
                     Whom::Node => self.to_node[probe.link.index()],
                 };
                 let balancer = self.core.balancer_mut();

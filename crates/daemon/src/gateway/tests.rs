@@ -24,7 +24,7 @@ use crate::Error;
 use crate::error::BadInput;
 use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
 use crate::plane::{Error as PlaneError, Role, Route, Settings};
-use crate::probe::{Answer, DEFAULT_TARGETS};
+use crate::probe::{Answer, DEFAULT_TARGETS, Inquiry};
 use crate::shell::{Role as _, Signal, serve, take_turns};
 use anabranch_api::LinkState as Shown;
 use anabranch_api::Paths;
@@ -101,6 +101,10 @@ struct World {
     fallback_mark: u32,
     /// Targets that answer on no link.
     filtered: Vec<Target>,
+    /// The first link: longer packets vanish there.
+    carries: Option<u32>,
+    /// As the data path has the MTU of its IPv4.
+    mtu: Option<u32>,
     /// No probe leaves the host.
     sends_nothing: bool,
     sent: u64,
@@ -258,6 +262,9 @@ impl Plane for FakePlane {
         if family != Family::V4 {
             return Ok(());
         }
+        if link == LinkId(0) {
+            self.0.lock().unwrap().mtu = path.map(|path| path.mtu);
+        }
         self.tell(Told::Link(
             link.0,
             path.map(|path| path.external.to_string()),
@@ -403,11 +410,18 @@ impl Surroundings for FakeHost {
 
     fn probe(
         &self,
-        target: Target,
+        inquiry: Inquiry,
         via: Via,
     ) -> impl Future<Output = Option<Answer>> + Send + 'static {
         let world = self.world.lock().unwrap();
-        let dead = world.dead.contains(&via.device.as_str()) || world.filtered.contains(&target);
+        let is_lost = match inquiry {
+            Inquiry::Target(target) => world.filtered.contains(&target),
+            Inquiry::Length { bytes, .. } => {
+                let carries = world.carries.filter(|_| via.device == "wan0");
+                carries.is_some_and(|carries| bytes > carries)
+            }
+        };
+        let dead = is_lost || world.dead.contains(&via.device.as_str());
         let sends_nothing = world.sends_nothing;
         async move {
             if sends_nothing {

@@ -302,6 +302,18 @@ pub struct PathView {
     pub lacks: Option<Lack>,
 }
 
+impl PathView {
+    /// Who may be asked how long packets may be, beyond the link.
+    pub fn far_hosts(&self) -> Vec<IpAddr> {
+        let far = self
+            .targets
+            .iter()
+            .filter(|(_, reach)| *reach == Reach::Far);
+        let hosts: BTreeSet<IpAddr> = far.filter_map(|(target, _)| target.address()).collect();
+        hosts.into_iter().collect()
+    }
+}
+
 impl LinkView {
     /// As the balancer has it.
     pub fn state(&self, family: Family) -> LinkState {

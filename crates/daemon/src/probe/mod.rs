@@ -9,6 +9,7 @@ mod page;
 mod target;
 mod wire;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 pub use target::{DEFAULT_TARGETS, Page, RESOLVERS, Target, portal_pages};
@@ -17,13 +18,33 @@ pub use wire::{Answer, Via, ask_for_reset};
 /// Nobody waits longer for an answer: a late one still counts, a later one says nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks `target` over `via`, and returns its answer. `None`: no answer came. Errors prove nothing, neither that a
+/// What a probe asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inquiry {
+    /// Whether a target answers.
+    Target(Target),
+    /// Whether packets of this length reach a host, and as long ones come back.
+    Length {
+        /// Far away.
+        host: IpAddr,
+        /// Of the packet, IP header included.
+        bytes: u32,
+    },
+}
+
+/// Asks over `via`, and returns the answer. `None`: no answer came. Errors prove nothing, neither that a
 /// link is down nor that it is up: anybody may forge one, and of those that are the host's own it is told that nothing was sent.
-pub async fn probe(target: Target, via: Via) -> Option<Answer> {
-    match tokio::time::timeout(PATIENCE, wire::ask(&target, &via)).await {
+pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
+    let answer = async {
+        match &inquiry {
+            Inquiry::Target(target) => wire::ask(target, &via).await,
+            Inquiry::Length { host, bytes } => wire::ask_length(*host, *bytes, &via).await,
+        }
+    };
+    match tokio::time::timeout(PATIENCE, answer).await {
         Ok(Ok(answer)) => Some(answer),
         Ok(Err(error)) => {
-            tracing::debug!(device = via.device, %target, %error, "probe not sent");
+            tracing::debug!(device = via.device, ?inquiry, %error, "probe not sent");
             wire::is_own(&error).then_some(Answer::NotSent)
         }
         Err(_) => None,

@@ -11,9 +11,9 @@ use etherparse::{
 };
 use hickory_proto::op::{Message, MessageType, Query};
 use hickory_proto::rr::{Name, RecordType};
-use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6DontFrag, Ipv6RecvErr};
 use nix::sys::socket::{getsockopt, setsockopt};
-use nix::{getsockopt_impl, sockopt_impl};
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
@@ -21,7 +21,12 @@ use super::target::Target;
 
 /// ICMP echo ids from here to 0xABFF are the prober's: the data path hands none of them to LAN hosts.
 const ICMP_ID_BASE: u16 = 0xAB00;
-const ANSWER_BYTES_MAX: usize = 4096;
+/// As long as a packet may be: a device's MTU may be.
+const ANSWER_BYTES_MAX: usize = 65_535;
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+/// Of either family's ICMP.
+const ECHO_HEADER: usize = 8;
 /// Most links have answered by then, and no probe counts as lost (`deadline_min` of the balancer).
 const SENDS_AFTER: Duration = Duration::from_millis(100);
 /// RFC 863.
@@ -44,6 +49,24 @@ sockopt_impl!(
     [u32; TOTAL_RETRANS + 1]
 );
 
+sockopt_impl!(
+    /// Whether packets may be fragmented, and whose word on that is taken (ip(7)).
+    Ipv4MtuDiscover,
+    SetOnly,
+    libc::IPPROTO_IP,
+    libc::IP_MTU_DISCOVER,
+    libc::c_int
+);
+
+sockopt_impl!(
+    /// The same of IPv6.
+    Ipv6MtuDiscover,
+    SetOnly,
+    libc::IPPROTO_IPV6,
+    libc::IPV6_MTU_DISCOVER,
+    libc::c_int
+);
+
 /// The link a probe leaves by: bound to the device and to the address, so that no routing rule can send it elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via {
@@ -62,7 +85,7 @@ pub enum Answer {
     Expected(Duration),
     /// Somebody else's: what it is, and what it should have been.
     Wrong(String),
-    /// None: the question never left this host.
+    /// None that proves anything: the question never left this host, or less came back than was asked for.
     NotSent,
 }
 
@@ -124,18 +147,24 @@ async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
     socket
         .send(&dns_query(id, QUERY_NAME, RecordType::A)?)
         .await?;
-    hear(&socket, |datagram| is_dns_answer(datagram, id)).await;
+    hear(&socket, |datagram| {
+        is_dns_answer(datagram, id).then_some(())
+    })
+    .await;
     Ok(())
 }
 
-/// Waits for what `is_answer`. An ICMP error becomes an error of the socket, and is no answer: anybody on the internet
+/// Waits for what is an answer, and returns what `answer` says of it. An ICMP error becomes an error of the socket, and is no answer: anybody on the internet
 /// can send one for a port it guesses, while the real answer is under way.
-async fn hear(socket: &UdpSocket, is_answer: impl Fn(&[u8]) -> bool) {
-    let mut packet = [0; ANSWER_BYTES_MAX];
+async fn hear<T>(socket: &UdpSocket, answer: impl Fn(&[u8]) -> Option<T>) -> T {
+    let mut packet = vec![0; ANSWER_BYTES_MAX];
     loop {
         match socket.recv(&mut packet).await {
-            Ok(length) if is_answer(&packet[..length]) => return,
-            Ok(_) => {}
+            Ok(length) => {
+                if let Some(answer) = answer(&packet[..length]) {
+                    return answer;
+                }
+            }
             Err(error) => tracing::debug!(%error, "no answer to a probe"),
         }
     }
@@ -231,12 +260,44 @@ fn has_icmp_error(socket: &Socket) -> bool {
         .is_ok()
 }
 
+/// Sends `host` an echo request of so many bytes, IP header included, that nobody may fragment, whatever anybody said of the path before.
+/// Returns when it is answered. A shorter answer proves nothing of long packets, nor does one that the host would not send: its device's
+/// MTU has just become less.
+pub async fn ask_length(host: IpAddr, bytes: u32, via: &Via) -> io::Result<Answer> {
+    let asked = Instant::now();
+    let (socket, ip_header) = match host {
+        IpAddr::V4(_) => {
+            let socket = via.socket(Type::RAW, Protocol::ICMPV4)?;
+            setsockopt(&socket, Ipv4MtuDiscover, &libc::IP_PMTUDISC_PROBE)?;
+            (socket, IPV4_HEADER)
+        }
+        IpAddr::V6(_) => {
+            let socket = via.socket(Type::RAW, Protocol::ICMPV6)?;
+            setsockopt(&socket, Ipv6MtuDiscover, &libc::IPV6_PMTUDISC_PROBE)?;
+            setsockopt(&socket, Ipv6DontFrag, &true)?;
+            (socket, IPV6_HEADER)
+        }
+    };
+    let data = (bytes as usize).saturating_sub(ip_header + ECHO_HEADER);
+    match echo(socket, host, data).await {
+        Ok(answered) if answered >= bytes as usize => Ok(Answer::Expected(asked.elapsed())),
+        Ok(_) => Ok(Answer::NotSent),
+        Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Ok(Answer::NotSent),
+        Err(error) => Err(error),
+    }
+}
+
 async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
     let protocol = match host {
         IpAddr::V4(_) => Protocol::ICMPV4,
         IpAddr::V6(_) => Protocol::ICMPV6,
     };
     let socket = via.socket(Type::RAW, protocol)?;
+    echo(socket, host, 0).await.map(drop)
+}
+
+/// Asks by an echo request with so many bytes of data. How many the answer has in all, IP header included.
+async fn echo(socket: Socket, host: IpAddr, data: usize) -> io::Result<usize> {
     socket.connect(&SocketAddr::new(host, 0).into())?;
     // The kernel's connected datagram calls are the same for raw sockets, and tokio has no type of its own for those.
     let socket = UdpSocket::from_std(socket.into())?;
@@ -244,25 +305,28 @@ async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
         id: ICMP_ID_BASE | u16::from(rand::random::<u8>()),
         seq: rand::random(),
     };
-    socket.send(&echo_request(host, echo)).await?;
-    hear(&socket, |packet| match host {
-        IpAddr::V4(_) => is_echo_reply(packet, echo),
-        IpAddr::V6(_) => is_echo_reply_v6(packet, echo),
-    })
-    .await;
-    Ok(())
+    socket
+        .send(&echo_request(host, echo, &vec![0; data]))
+        .await?;
+    let answer = |packet: &[u8]| match host {
+        IpAddr::V4(_) => is_echo_reply(packet, echo).then_some(packet.len()),
+        IpAddr::V6(_) => is_echo_reply_v6(packet, echo).then_some(IPV6_HEADER + packet.len()),
+    };
+    Ok(hear(&socket, answer).await)
 }
 
 /// Of IPv6, the kernel writes the sum (RFC 3542 section 3.1).
-fn echo_request(host: IpAddr, echo: IcmpEchoHeader) -> Vec<u8> {
-    match host {
-        IpAddr::V4(_) => Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), &[])
+fn echo_request(host: IpAddr, echo: IcmpEchoHeader, data: &[u8]) -> Vec<u8> {
+    let mut message = match host {
+        IpAddr::V4(_) => Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), data)
             .to_bytes()
             .to_vec(),
         IpAddr::V6(_) => Icmpv6Header::new(Icmpv6Type::EchoRequest(echo))
             .to_bytes()
             .to_vec(),
-    }
+    };
+    message.extend_from_slice(data);
+    message
 }
 
 /// A raw socket sees every ICMP packet of its host pair, each with its IP header.

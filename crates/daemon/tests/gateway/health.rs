@@ -1,6 +1,6 @@
 //! Links that work although something is filtered, and links that answer although they do not work.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use anabranch_testbed::netns::Exit;
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::{RData, Record};
 use nix::sys::signal::Signal;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::TcpMaxSeg;
 
 use crate::rig::*;
 
@@ -24,6 +26,7 @@ anabranch_testbed::in_both_families!(
     targets_that_die_for_all_links_at_once_take_none_down,
     one_host_that_calls_one_dead_server_takes_no_link_down,
     a_host_that_can_send_no_probes_loses_no_link,
+    a_path_that_carries_less_than_its_device_is_found_and_tcp_is_kept_so_short,
 );
 
 const PAGE_PORT: u16 = 8080;
@@ -412,5 +415,60 @@ fn one_host_that_calls_one_dead_server_takes_no_link_down(family: Family) {
     let states = daemon.status().links.into_iter().map(|link| link.state);
     assert!(states.into_iter().all(|state| state != LinkState::Captive));
     drop(caller);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// What a connection from the LAN may send at once, by each link, as its server knows.
+fn segment_of(rig: &Rig, listener: &TcpListener, device: &str) -> u32 {
+    let server = listener.local_addr().unwrap();
+    let external: IpAddr = rig.external(device).parse().unwrap();
+    let found = Cell::new(None);
+    until("a connection takes the link", || {
+        let client = rig.client.run(|| TcpStream::connect(server));
+        let client = client.unwrap().unwrap();
+        let (accepted, peer) = listener.accept().unwrap();
+        drop(client);
+        let is_its = peer.ip() == external;
+        found.set(is_its.then(|| getsockopt(&accepted, TcpMaxSeg).unwrap()));
+        is_its
+    });
+    found.get().unwrap()
+}
+
+/// Longer packets vanish without a word.
+fn a_path_that_carries_less_than_its_device_is_found_and_tcp_is_kept_so_short(family: Family) {
+    const CARRIES: u32 = 1440;
+    let rig = Rig::of(family);
+    let filter = format!(
+        "table inet hole {{ chain c {{ type filter hook prerouting priority raw; iifname wan0-far meta length > {CARRIES} drop; }}; }}"
+    );
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], &filter)
+        .unwrap();
+    let at = SocketAddr::new(rig.plan().address(), PAGE_PORT);
+    let listener = bind(&rig, || TcpListener::bind(at));
+    // Else one host takes one link to one server.
+    let each_for_itself = "policy = \"rr\"\ndefault.stick = false";
+    rig.write_config(
+        &rig.config_text()
+            .replace("policy = \"rr\"", each_for_itself),
+    );
+    let daemon = rig.start();
+    both_up(&daemon);
+    until("it is found", || {
+        daemon.link("fiber").paths[0].path_mtu == Some(CARRIES)
+    });
+    let fiber = daemon.link("fiber");
+    assert_eq!(fiber.state, LinkState::Up);
+    assert!(fiber.why.contains("at most 1440 bytes"), "{}", fiber.why);
+    assert_eq!(daemon.link("lte").paths[0].path_mtu, None);
+    let headers = match family {
+        Family::V4 => 40,
+        Family::V6 => 60,
+    };
+    until("TCP is kept so short", || {
+        segment_of(&rig, &listener, "wan0") <= CARRIES - headers
+    });
+    assert!(segment_of(&rig, &listener, "wan1") > CARRIES - headers);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

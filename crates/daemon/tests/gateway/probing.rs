@@ -16,8 +16,8 @@ anabranch_testbed::in_both_families!(
     a_destination_that_is_used_is_probed_over_both_links_and_known_by_them,
 );
 
-/// Far below a second, after which a SYN is repeated.
-const NO_RETRY: Duration = Duration::from_millis(500);
+/// Below a second, after which a SYN is repeated.
+const NO_RETRY: Duration = Duration::from_millis(900);
 
 const ACTIVE: &str =
     r#"{ measure = "dispatched", dispatch = "weighted", active = "1s", listed = 5 }"#;

@@ -63,9 +63,22 @@ pub struct Lines {
     pub routed: bool,
 }
 
-/// Those to the fixed node have the odd numbers.
+/// Each kind counts its own.
 fn number_of(whom: Whom, id: ProbeId) -> u32 {
-    (id.0 as u32) << 1 | u32::from(whom == Whom::Node)
+    const KINDS: u32 = 3;
+    let kind = match whom {
+        Whom::Target(_) => 0,
+        Whom::Node => 1,
+        Whom::Host { .. } => 2,
+    };
+    (id.0 as u32).wrapping_mul(KINDS) + kind
+}
+
+fn bytes_of(whom: Whom) -> u32 {
+    match whom {
+        Whom::Target(_) | Whom::Node => PROBE_BYTES,
+        Whom::Host { bytes, .. } => bytes,
+    }
 }
 
 /// Probes that were sent.
@@ -86,8 +99,8 @@ impl Probed {
 
     fn count(&mut self, whom: Whom) {
         match whom {
-            Whom::Node => self.count_measuring(PROBE_BYTES),
-            Whom::Target(_) => self.all.add(PROBE_BYTES),
+            Whom::Node => self.count_measuring(bytes_of(whom)),
+            Whom::Target(_) | Whom::Host { .. } => self.all.add(bytes_of(whom)),
         }
     }
 }
@@ -248,7 +261,7 @@ impl Gateway {
             to: SideId::NOBODY,
             path: self.programs.ports[probe.link.index()].probe,
             due_ns: u64::MAX,
-            bytes: PROBE_BYTES,
+            bytes: bytes_of(probe.whom),
             label: 0,
         };
         net.send_at(leaves, packet);

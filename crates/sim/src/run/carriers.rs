@@ -1,7 +1,9 @@
 //! Who carries the flows of a site: the gateway behind NAT, or packets in turn over all links.
 
 use anabranch_core::multilink::{self, Drr};
-use anabranch_core::{Algorithm, Balancer, CAPTIVE, ClassSpec, Config, Event, LinkId, State, Time};
+use anabranch_core::{
+    Algorithm, Balancer, CAPTIVE, ClassSpec, Config, Event, LinkId, State, Time, lengths,
+};
 use anabranch_scenario::{
     Event as Told, EventKind, LinkPlan, LinkReading, LinkState, Site as Plan,
 };
@@ -221,6 +223,7 @@ fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
                 let text = format!("down after {:.3} s: {cause}", after.as_secs_f64());
                 (EventKind::Down, link, text)
             }
+            Event::PathMtu { link, mtu, .. } => (EventKind::Suspect, link, lengths(mtu)),
             Event::EndFlows { .. } | Event::MoveUdp { .. } => return None,
         };
         Some(Told {

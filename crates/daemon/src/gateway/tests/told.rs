@@ -366,3 +366,30 @@ async fn probes_that_never_leave_the_host_take_no_link_down() {
     let links = rig.status().await.links;
     assert!(links.iter().all(|link| link.state == Shown::Down), "lost");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_carries_less_than_its_device_has_that_mtu_until_it_carries_more() {
+    let rig = Rig::start().await;
+    let mtu = || rig.world.lock().unwrap().mtu;
+    assert_eq!(mtu(), Some(1500));
+    rig.world.lock().unwrap().carries = Some(1440);
+    rig.pass(Duration::from_secs(90)).await;
+    assert_eq!(mtu(), Some(1440));
+    let status = rig.status().await;
+    let fiber = &status.links[0];
+    assert_eq!(
+        (fiber.mtu, fiber.paths[0].path_mtu),
+        (Some(1440), Some(1440))
+    );
+    assert!(fiber.why.contains("at most 1440 bytes"), "{}", fiber.why);
+    assert_eq!(status.links[1].paths[0].path_mtu, None);
+    rig.told();
+    rig.world.lock().unwrap().carries = None;
+    rig.pass(Duration::from_secs(90)).await;
+    assert_eq!(mtu(), Some(1500));
+    assert_eq!(
+        rig.told(),
+        [Told::Link(0, Some("203.0.113.2".into()))],
+        "no flow ends"
+    );
+}
