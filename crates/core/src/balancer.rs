@@ -17,6 +17,7 @@ use anabranch_policy::paths::Prefix;
 use anabranch_policy::{Choice, Family, PerFamily};
 
 use self::class::Class;
+pub use self::class::UDP_PAUSE;
 use self::links::{Link, Links, Path};
 use crate::availability::{DownCause, ProbeId, State, Suspicion};
 use crate::bandwidth::AvailableBandwidth;

@@ -73,7 +73,7 @@ pub use answers::{
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{
     Balancer, BuildError, ClassStatus, Event, LinkStatus, NodeStatus, PathStatus, ProbeRequest,
-    Wakeup, Whom,
+    UDP_PAUSE, Wakeup, Whom,
 };
 pub use catalogue::Policy;
 pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};

@@ -22,7 +22,7 @@ use crate::weights;
 const SURPLUS_MAX_MILLI: i64 = 16_000;
 
 /// A UDP flow without a packet for so long is moved without its host noticing.
-const PAUSE: Duration = Duration::from_secs(1);
+pub const UDP_PAUSE: Duration = Duration::from_secs(1);
 /// UDP flows without a pause are moved after this.
 const MOVE_WITHIN: Duration = Duration::from_secs(4);
 
@@ -587,11 +587,11 @@ impl Leaving {
             OnReturn::Stay => None,
             OnReturn::Move => first.then_some(Leave::AtOnce),
             OnReturn::Idle => {
-                let is_due = now.since(moved) >= PAUSE && moved.since(since) < MOVE_WITHIN;
+                let is_due = now.since(moved) >= UDP_PAUSE && moved.since(since) < MOVE_WITHIN;
                 is_due.then(|| {
                     self.outranked = Some((since, now));
                     let is_last = now.since(since) >= MOVE_WITHIN;
-                    let idle = if is_last { Duration::ZERO } else { PAUSE };
+                    let idle = if is_last { Duration::ZERO } else { UDP_PAUSE };
                     Leave::Udp { idle }
                 })
             }

@@ -5,18 +5,14 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anabranch_core::rules::OwnTraffic;
-use anabranch_core::{ClassId, ClassSet, Family, LinkId};
+use anabranch_core::{ClassId, ClassSet, Family, LinkId, UDP_PAUSE};
 
 use super::{GatewayRole, Surroundings};
 use crate::driver::Ending;
 use crate::host::{Conversation, Moved, Return};
 use crate::plane::Plane;
-
-/// As that of the LAN's flows (`PAUSE` of the balancer's classes).
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// A link that is to be left.
 pub(super) struct Returning {
@@ -95,7 +91,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             };
             let state = Arc::clone(&returning.state);
             let is_meant = move |conversation: &Conversation| leaving.takes(conversation);
-            let moved = self.surroundings.move_idle(state, PAUSE, is_meant);
+            let moved = self.surroundings.move_idle(state, UDP_PAUSE, is_meant);
             let key = *key;
             self.moves.spawn(async move { (key, moved.await) });
         }
