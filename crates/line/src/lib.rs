@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod impairments;
 mod managed;
 mod queue;
 mod trace;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+pub use impairments::{Impairments, MTU_MAX_BYTES, MTU_MIN_BYTES, Nature, Passage, Service, Sort};
 pub use managed::{Leaving, ManagedQueue, Waiting};
 pub use queue::{Codel, FqCodel, Queue, Red};
 pub use trace::{Cable, Lte, Malformed, OPPORTUNITY_BYTES, Opportunities, Trace, TraceSource};
@@ -60,6 +62,9 @@ pub struct Line {
     pub loss: Loss,
     /// How that queue is managed.
     pub queue: Queue,
+    /// What else it does to packets.
+    #[serde(flatten)]
+    pub impairments: Impairments,
 }
 
 /// How much may wait for a line, the packet in transmission included; what finds no room is dropped.
@@ -152,6 +157,14 @@ pub enum Change {
     /// For packets whose transmission begins after the change; none overtakes another.
     #[serde(rename = "delay_s", serialize_with = "seconds")]
     Delay(Duration),
+    /// For packets that come after the change, as the two below.
+    #[serde(rename = "jitter_s", serialize_with = "seconds")]
+    Jitter(Duration),
+    /// What is longer vanishes.
+    #[serde(rename = "mtu_bytes")]
+    Mtu(Option<u32>),
+    /// Which packets it carries at all.
+    Passage(Passage),
 }
 
 /// Packets and bytes on the wire.

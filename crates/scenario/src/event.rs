@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Change, Direction, Fault, Loss, Place, format};
+use crate::{Change, Direction, Fault, Loss, Passage, Place, format};
 
 /// A moment that the reader wants marked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,6 +75,16 @@ impl Event {
                 let delay = format::seconds(delay.as_secs_f64());
                 (EventKind::Note, format!("has a delay of {delay}"))
             }
+            Change::Jitter(jitter) => {
+                let jitter = format::seconds(jitter.as_secs_f64());
+                (EventKind::Note, format!("has a jitter of {jitter}"))
+            }
+            Change::Mtu(None) => (EventKind::Note, "carries packets of any size".to_owned()),
+            Change::Mtu(Some(bytes)) => {
+                let text = format!("swallows packets of more than {bytes} bytes");
+                (EventKind::Note, text)
+            }
+            Change::Passage(passage) => (EventKind::Note, passage_text(passage)),
         };
         let what = match fault.change {
             Change::Cut => ": its packets vanish, its carrier stays",
@@ -94,11 +104,17 @@ impl Event {
         let text = match fault.change {
             Change::Cut => format!("sublink {} loses its carrier", fault.link),
             Change::Restore => format!("sublink {} has its carrier again", fault.link),
-            Change::Rate(_) | Change::Loss(_) | Change::Delay(_) => {
-                format!("sublink {}", event.text)
-            }
+            _ => format!("sublink {}", event.text),
         };
         Event { text, ..event }
+    }
+}
+
+fn passage_text(passage: Passage) -> String {
+    match passage {
+        Passage::All => "carries all packets".to_owned(),
+        Passage::Only(service) => format!("is captive: it carries {service} and nothing else"),
+        Passage::AllBut(service) => format!("filters {service}"),
     }
 }
 
@@ -178,6 +194,32 @@ mod tests {
         assert_eq!(
             said(near, Some(Direction::Down), Change::Rate(5_000)),
             "lte has 5.00\u{202f}kbit/s downwards"
+        );
+        let jitter = Change::Jitter(std::time::Duration::from_millis(20));
+        assert_eq!(
+            said(near, None, jitter),
+            "lte has a jitter of 20.0\u{202f}ms"
+        );
+        assert_eq!(
+            said(near, None, Change::Mtu(Some(1400))),
+            "lte swallows packets of more than 1400 bytes"
+        );
+        assert_eq!(
+            said(near, Some(Direction::Up), Change::Mtu(None)),
+            "lte carries packets of any size upwards"
+        );
+        let dns = crate::Service::Dns;
+        assert_eq!(
+            [Passage::Only(dns), Passage::AllBut(dns), Passage::All].map(|passage| said(
+                near,
+                None,
+                Change::Passage(passage)
+            )),
+            [
+                "lte is captive: it carries DNS and nothing else",
+                "lte filters DNS",
+                "lte carries all packets"
+            ]
         );
         let bursts = Loss::Bursty {
             good_to_bad: 0.01,

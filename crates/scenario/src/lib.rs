@@ -30,8 +30,9 @@ pub use anabranch_core::multilink::Spread;
 pub use anabranch_core::peers::{self, Peer};
 pub use anabranch_core::{Family, Policy, Typed};
 pub use anabranch_line::{
-    Buffer, Cable, Change, Codel, FqCodel, Leaving, Line, Loss, Lte, ManagedQueue, NEAREST,
-    Opportunities, Queue, Red, Tally, Trace, TraceSource, Waiting,
+    Buffer, Cable, Change, Codel, FqCodel, Impairments, Leaving, Line, Loss, Lte, MTU_MAX_BYTES,
+    MTU_MIN_BYTES, ManagedQueue, NEAREST, Nature, Opportunities, Passage, Queue, Red, Service,
+    Sort, Tally, Trace, TraceSource, Waiting,
 };
 pub use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
@@ -39,7 +40,7 @@ pub use file::{ScenarioFile, inline_policy};
 pub use hosts::{Families, Hosts, hops_to};
 pub use plan::{
     Access, Beyond, Control, Declared, Demand, Fault, Group, Growth, LinkPlan, Load, Network,
-    Place, Point, Ports, Recovery, Run, Scenario, Site, Tcp, Trunk,
+    Place, Point, Ports, Probe, Recovery, Run, Scenario, Site, Tcp, Trunk,
 };
 pub use record::{Counts, Link, Record, World};
 pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};

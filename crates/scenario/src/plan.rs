@@ -11,10 +11,10 @@ use std::time::Duration;
 use anabranch_core::multilink::{self, Spread};
 use anabranch_core::rules::file::DEFAULT_CLASS;
 use anabranch_core::rules::{Class, Rule};
-use anabranch_core::{LinkSpec, Policy, Typed};
+use anabranch_core::{Kind, LinkSpec, Policy, Reach, TargetSpec, Typed};
 use anabranch_line::{Change, Line, seconds};
 use anabranch_workload::{ArrivalPlan, Direction, Workload};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use crate::{Families, Hosts, LinkSeries};
@@ -67,6 +67,39 @@ pub struct Site {
     /// Of what no rule matches; its policy is the one that is tried.
     #[serde(skip_serializing_if = "says_nothing")]
     pub default: Box<Class>,
+    /// Whom the gateway asks over each link. None: one resolver beyond all lines, and only while users say nothing of the link.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<Probe>,
+    /// Servers that answer nothing, by their numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dead_servers: Vec<u32>,
+}
+
+/// Whom a gateway asks whether a link works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probe {
+    /// A resolver on the internet.
+    Dns,
+    /// A host there, by a connection.
+    Tcp,
+    /// The same, by an echo request.
+    Icmp,
+    /// The link's gateway, by an echo request.
+    Gateway,
+}
+
+impl Probe {
+    /// As a gateway knows it.
+    pub fn spec(self) -> TargetSpec {
+        let (reach, kind) = match self {
+            Probe::Dns => (Reach::Far, Kind::Dns),
+            Probe::Tcp => (Reach::Far, Kind::Tcp),
+            Probe::Icmp => (Reach::Far, Kind::Icmp),
+            Probe::Gateway => (Reach::Near, Kind::Icmp),
+        };
+        TargetSpec { reach, kind }
+    }
 }
 
 impl Site {
@@ -89,6 +122,8 @@ impl Site {
             links,
             rules: Vec::new(),
             default: Box::new(default_class()),
+            probes: Vec::new(),
+            dead_servers: Vec::new(),
         }
     }
 

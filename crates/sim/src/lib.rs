@@ -46,4 +46,4 @@ pub mod validation;
 pub mod world;
 
 pub use load::HEAD_BYTES;
-pub use run::{SimError, bin_volumes, run};
+pub use run::{SimError, bin_volumes, run, watch};

@@ -8,8 +8,9 @@ mod ring;
 mod transmitter;
 
 use anabranch_core::Time;
-use anabranch_scenario::NEAREST;
-pub use anabranch_scenario::{Buffer, Codel, FqCodel, Loss, Queue, Red};
+pub use anabranch_scenario::{
+    Buffer, Codel, FqCodel, Impairments, Loss, Nature, Passage, Queue, Red, Service, Sort,
+};
 
 use crate::packet::PacketId;
 use line::Line;
@@ -106,8 +107,8 @@ pub struct Frame {
     pub flow: u32,
     /// Whether it may be marked instead of dropped (RFC 3168).
     pub ect: bool,
-    /// To its server.
-    pub hops: u16,
+    /// What else may decide whether the line loses it.
+    pub nature: Nature,
 }
 
 /// What becomes of a packet before it gets as far as the buffer.
@@ -163,10 +164,10 @@ impl Link {
         self.line.is_none()
     }
 
-    /// Whether a packet's distance says whether it is lost.
-    pub(crate) fn loses_by_distance(&self) -> bool {
+    /// Whether a packet's [`Nature`] says whether it is lost.
+    pub(crate) fn loses_by_nature(&self) -> bool {
         let line = self.line.as_ref();
-        line.is_some_and(|line| line.rare.loses_by_distance())
+        line.is_some_and(|line| line.rare.loses_by_nature())
     }
 
     /// What the link has done by `now`; a plain one counts as delivered what it has accepted.
@@ -235,7 +236,7 @@ impl Link {
             bytes,
             flow: 0,
             ect: false,
-            hops: NEAREST,
+            nature: Nature::ORDINARY,
         };
         self.take(now, frame)
     }
@@ -268,7 +269,7 @@ impl Link {
         };
         let arrival_ns = departure_ns + self.delay_ns;
         let line = self.line_mut();
-        match line.enter(now_ns, arrival_ns, frame.packet, bytes, frame.hops) {
+        match line.enter(now_ns, arrival_ns, frame.packet, bytes, frame.nature) {
             None => Offer::Lost,
             Some(at) if verdict == Verdict::Marked => {
                 line.rare.marked.add(bytes);

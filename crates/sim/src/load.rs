@@ -157,6 +157,8 @@ pub struct Load {
     /// Connections that each user has opened.
     opened: Vec<u32>,
     families: Families,
+    /// Servers that answer nothing.
+    dead: Vec<u32>,
     seed: u64,
     /// Added to every token.
     mark: u32,
@@ -188,11 +190,17 @@ impl Load {
             transfers: Vec::new(),
             opened: Vec::new(),
             families,
+            dead: Vec::new(),
             seed,
             mark,
         };
         parties.into_iter().for_each(|party| load.admit(party));
         load
+    }
+
+    /// From here on these servers answer nothing.
+    pub fn kill_servers(&mut self, servers: &[u32]) {
+        self.dead.extend(servers);
     }
 
     fn admit(&mut self, party: Party) {
@@ -326,6 +334,9 @@ impl Load {
         let ends = self.ends(family, pair, ports);
         let flow = net.open_labelled(spec, carrier.hash(ends));
         net.set_hops(flow, hops_to(pair.server));
+        if self.dead.contains(&pair.server) {
+            net.silence_peer(flow);
+        }
         carrier.introduce(flow, pair, ends);
         let looks = net.now() + self.patience;
         if self.active.len() <= flow.index() {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use anabranch_core::multilink::Counters;
 use anabranch_core::rules::{self, DoesNotFit, Moment, Rule, WhenNone};
 use anabranch_core::{
-    Algorithm, Balancer, BuildError, ClassId, ClassSpec, Classes, Config, LinkId, LinkSpec, Time,
-    multilink,
+    Algorithm, Balancer, BuildError, ClassId, ClassSpec, Classes, Config, Event, LinkId, LinkSpec,
+    PathStatus, Time, multilink,
 };
 use anabranch_policy::paths::Prefix;
 use anabranch_scenario::{
@@ -79,32 +79,10 @@ pub fn run(run: &Run, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError
 
 fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError> {
     match run.policy {
-        Policy::Gateway(algorithm) => {
-            let spec = |link: &scenario::LinkPlan| LinkSpec {
-                on_return: site.default.on_return.unwrap_or_default(),
-                ..link.spec()
-            };
-            let specs = site.links.iter().map(spec).collect();
-            let classes = classes(site, algorithm)?;
-            // Whom probes ask stands beyond all lines of a link.
-            let config = Config {
-                node: Some(FAMILY),
-                ..Config::default()
-            };
-            let balancer = Balancer::new(Time::ZERO, classes, specs, config)?;
-            let rules = rules::compile(&site.rules, Moment::new(0, 0), |_| None)?;
-            let build = |wires: &[Wires], homes| {
-                let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
-                let mut gateway = Gateway::new(balancer, &lines, run.seed);
-                gateway.nat_mut().set_rules(rules);
-                gateway.set_overhead(nanos(run.scenario.tcp.overhead), run.seed);
-                Ok(Behind::new(gateway, homes))
-            };
-            play_site(run, site, build, progress)
-        }
+        Policy::Gateway(algorithm) => Ok(play(run, gateway_world(run, site, algorithm)?, progress)),
         Policy::Packet if site.is_routed() => {
             let build = |wires: &[Wires], homes| Stripes::new(site, wires, homes);
-            play_site(run, site, build, progress)
+            Ok(play(run, site_world(run, site, build)?, progress))
         }
         Policy::Packet => Err(SimError::Policy {
             policy: run.policy,
@@ -118,7 +96,7 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
                 let site = PeerSite::new(peer, &lines, prefixes, run.seed);
                 Ok(Behind::new(site, homes))
             };
-            play_site(run, site, build, progress)
+            Ok(play(run, site_world(run, site, build)?, progress))
         }
         Policy::Trunk(_) => Err(SimError::Policy {
             policy: run.policy,
@@ -160,12 +138,67 @@ fn classes(site: &Site, policy: Algorithm) -> Result<Classes, SimError> {
     }
 }
 
-fn play_site<W: Way>(
+/// Runs a scenario of a site whose gateway is our own. `seen` hears what the gateway shows of each link, in the order of the scenario,
+/// after every `step`. What it has told, in the order of time.
+///
+/// # Errors
+/// As of [`run`]; or if another gateway is to be there.
+pub fn watch(
+    run: &Run,
+    step: Duration,
+    seen: &mut dyn FnMut(Time, &[PathStatus]),
+) -> Result<Vec<(Time, Event)>, SimError> {
+    let (Network::Site(site), Policy::Gateway(algorithm)) = (&run.network(), run.policy) else {
+        return Err(SimError::Policy {
+            policy: run.policy,
+            network: "a site whose gateway is watched",
+            allowed: "name one of a gateway's",
+        });
+    };
+    let mut world = gateway_world(run, site, algorithm)?;
+    drive(&mut world, step, |world| {
+        let paths = world.site.way.gateway().paths();
+        let shown: Vec<PathStatus> = paths.map(|(_, path)| path).collect();
+        seen(world.now(), &shown);
+    });
+    Ok(world.site.way.gateway().events().to_vec())
+}
+
+fn gateway_world(
+    run: &Run,
+    site: &Site,
+    algorithm: Algorithm,
+) -> Result<World<Scene<Behind<Gateway>>>, SimError> {
+    let spec = |link: &scenario::LinkPlan| LinkSpec {
+        on_return: site.default.on_return.unwrap_or_default(),
+        ..link.spec()
+    };
+    let specs = site.links.iter().map(spec).collect();
+    let classes = classes(site, algorithm)?;
+    let config = Config {
+        node: Some(FAMILY),
+        // As the daemon has it, if the scenario says whom it asks.
+        measures: !site.probes.is_empty(),
+        ..Config::default()
+    };
+    let balancer = Balancer::new(Time::ZERO, classes, specs, config)?;
+    let rules = rules::compile(&site.rules, Moment::new(0, 0), |_| None)?;
+    let build = |wires: &[Wires], homes| {
+        let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
+        let mut gateway = Gateway::new(balancer, &lines, run.seed);
+        gateway.nat_mut().set_rules(rules);
+        gateway.set_overhead(nanos(run.scenario.tcp.overhead), run.seed);
+        gateway.set_targets(site.probes.iter().map(|probe| probe.spec()).collect());
+        Ok(Behind::new(gateway, homes))
+    };
+    site_world(run, site, build)
+}
+
+fn site_world<W: Way>(
     run: &Run,
     site: &Site,
     build: impl FnOnce(&[Wires], Homes) -> Result<W, SimError>,
-    progress: &mut dyn FnMut(Time),
-) -> Result<Record, SimError> {
+) -> Result<World<Scene<W>>, SimError> {
     let mut network = World::new(run.seed);
     let mut shared = Shared::new();
     let wires: Vec<Wires> = site
@@ -179,8 +212,9 @@ fn play_site<W: Way>(
     let series = site.links.iter().map(series).collect();
     let homes = Homes::lay(&mut network, &run.scenario.load);
     let way = build(&wires, homes)?;
-    let world = stage(run, network, wires, series, way)?;
-    Ok(play(run, world, progress))
+    let mut world = stage(run, network, wires, series, way)?;
+    world.site.load.kill_servers(&site.dead_servers);
+    Ok(world)
 }
 
 fn run_trunk(

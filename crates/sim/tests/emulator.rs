@@ -5,8 +5,10 @@
 use std::time::Duration;
 
 use anabranch_core::Time;
-use anabranch_scenario::{Cable, Lte, NEAREST, Opportunities, Trace, TraceSource};
-use anabranch_sim::link::{Buffer, Frame, Link, LinkSpec, Loss, Offer};
+use anabranch_scenario::{Cable, Lte, Nature, Opportunities, Trace, TraceSource};
+use anabranch_sim::link::{
+    Buffer, Frame, Impairments, Link, LinkSpec, Loss, Offer, Passage, Service, Sort,
+};
 use anabranch_sim::packet::PacketId;
 use anabranch_testbed::emulator::{Pipe, lossless};
 use proptest::prelude::*;
@@ -16,6 +18,22 @@ const STREAM: u64 = 5;
 
 /// When a packet comes, how long it is, and when it arrives; none if it finds no room.
 type Fate = (u64, u32, Option<u64>);
+
+/// What a line does beside delay, loss and overflow, and what its packets are to it.
+#[derive(Clone, Copy, Debug)]
+struct Odd {
+    impairments: Impairments,
+    nature: Nature,
+}
+
+const PLAIN: Odd = Odd {
+    impairments: Impairments {
+        jitter: Duration::ZERO,
+        mtu_bytes: None,
+        passage: Passage::All,
+    },
+    nature: Nature::ORDINARY,
+};
 
 struct Vector {
     rate_bps: u64,
@@ -98,20 +116,21 @@ fn simulated(
     spec: LinkSpec,
     trace: Option<&TraceSource>,
     seed: u64,
-    hops: u16,
+    odd: Odd,
     offers: &[(u64, u32)],
 ) -> Vec<Option<u64>> {
     let mut link = Link::new(spec, seed, STREAM);
     if let Some(trace) = trace {
         link.set_trace(Opportunities::new(trace.trace(), 0));
     }
+    link.set_impairments(odd.impairments);
     link.audit(Time::ZERO);
     let frame = |bytes| Frame {
         packet: PacketId::default(),
         bytes,
         flow: 0,
         ect: false,
-        hops,
+        nature: odd.nature,
     };
     let offer =
         |&(at_ns, bytes): &(u64, u32)| match link.take(Time::from_nanos(at_ns), frame(bytes)) {
@@ -132,18 +151,19 @@ fn emulated(
     spec: LinkSpec,
     trace: Option<&TraceSource>,
     seed: u64,
-    hops: u16,
+    odd: Odd,
     offers: &[(u64, u32)],
 ) -> Vec<Option<u64>> {
     let mut line = lossless(spec.rate_bps, Duration::from_nanos(spec.delay_ns));
     line.buffer = spec.buffer;
     line.loss = spec.loss;
     line.trace = trace.cloned();
+    line.impairments = odd.impairments;
     let mut pipe = Pipe::new(line, seed, STREAM);
     let mut arrivals = vec![None; offers.len()];
     for (index, &(at_ns, bytes)) in offers.iter().enumerate() {
         // What fits is known at once, when it arrives only later.
-        let _ = pipe.offer_far(at_ns, bytes, hops, index);
+        let _ = pipe.offer_as(at_ns, bytes, odd.nature, index);
     }
     while let Some(arrival) = pipe.pop(u64::MAX) {
         arrivals[arrival.packet] = (!arrival.lost).then_some(arrival.due_ns);
@@ -168,9 +188,9 @@ fn both_queues_obey_the_vectors() {
             buffer,
             loss: Loss::None,
         };
-        let simulated = simulated(spec, None, 1, NEAREST, &offers);
+        let simulated = simulated(spec, None, 1, PLAIN, &offers);
         assert_eq!(simulated, expected, "vector {number}, the simulator");
-        let emulated = emulated(spec, None, 1, NEAREST, &offers);
+        let emulated = emulated(spec, None, 1, PLAIN, &offers);
         assert_eq!(emulated, expected, "vector {number}, the emulator");
     }
 }
@@ -195,6 +215,26 @@ fn losses() -> impl Strategy<Value = Loss> {
         }),
         (0f64..0.5).prop_map(|probability| Loss::PerHop { probability }),
     ]
+}
+
+fn odds() -> impl Strategy<Value = Odd> {
+    let passages = prop_oneof![
+        4 => Just(Passage::All),
+        1 => Just(Passage::Only(Service::Dns)),
+        1 => Just(Passage::AllBut(Service::Dns)),
+    ];
+    let sorts = prop_oneof![Just(Sort::Other), Just(Sort::Of(Service::Dns))];
+    let jitters = prop_oneof![Just(0), 1u64..50_000_000];
+    let mtus = prop::option::of(400u32..1_600);
+    let all = (jitters, mtus, passages, sorts, 0u16..50);
+    all.prop_map(|(jitter_ns, mtu_bytes, passage, sort, hops)| Odd {
+        impairments: Impairments {
+            jitter: Duration::from_nanos(jitter_ns),
+            mtu_bytes,
+            passage,
+        },
+        nature: Nature { hops, sort },
+    })
 }
 
 fn traces() -> impl Strategy<Value = TraceSource> {
@@ -244,7 +284,7 @@ proptest! {
         buffer in buffers(),
         loss in losses(),
         seed: u64,
-        hops in 0u16..50,
+        odd in odds(),
         gaps in prop::collection::vec((0u64..4, 1u32..1_600), 1..300),
     ) {
         // Gaps of a few hundred bytes' time: queues that fill, drain and run empty.
@@ -258,7 +298,7 @@ proptest! {
             })
             .collect();
         let spec = LinkSpec { rate_bps, delay_ns, buffer, loss };
-        prop_assert_eq!(simulated(spec, None, seed, hops, &offers), emulated(spec, None, seed, hops, &offers));
+        prop_assert_eq!(simulated(spec, None, seed, odd, &offers), emulated(spec, None, seed, odd, &offers));
     }
 
     #[test]
@@ -268,7 +308,7 @@ proptest! {
         buffer in buffers(),
         loss in losses(),
         seed: u64,
-        hops in 0u16..50,
+        odd in odds(),
         gaps in prop::collection::vec((0u64..4_000_000, 1u32..1_600), 1..300),
     ) {
         let mut now_ns = 0;
@@ -280,7 +320,7 @@ proptest! {
             })
             .collect();
         let spec = LinkSpec { rate_bps: trace.mean_bps(), delay_ns, buffer, loss };
-        let both = [simulated, emulated].map(|world| world(spec, Some(&trace), seed, hops, &offers));
+        let both = [simulated, emulated].map(|world| world(spec, Some(&trace), seed, odd, &offers));
         prop_assert_eq!(&both[0], &both[1]);
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_line::{Buffer, Change, Direction, Line, Loss, NEAREST};
+use anabranch_line::{Buffer, Change, Direction, Line, Loss, NEAREST, Passage, Service};
 use anabranch_testbed::calibrate::{Figures, Trial};
 use anabranch_testbed::emulator::{Emulator, End, Link, LinkReport, LinkShape, lossless};
 use anabranch_testbed::netns::Namespace;
@@ -219,6 +219,77 @@ fn a_changed_line_holds_at_once() {
         .and_then(|rest| rest.split(' ').next());
     let rtt_ms: f64 = rtt_ms.unwrap().parse().unwrap();
     assert!(rtt_ms >= 151.0, "{output}");
+}
+
+#[test]
+fn long_packets_vanish_in_a_line_of_a_smaller_mtu_and_nobody_is_told() {
+    let pair = Pair::new(fast());
+    pair.answers();
+    // With headers a byte more than the MTU, and as much as it.
+    let (long, short) = (["-s", "1373"], ["-s", "1372"]);
+    let mtu = Change::Mtu(Some(1400));
+    for direction in Direction::BOTH {
+        pair.link.apply(Some(direction), mtu).unwrap();
+        assert!(!pair.ping(&long), "{direction:?}");
+        assert!(pair.ping(&short), "{direction:?}");
+        pair.link.apply(None, Change::Mtu(None)).unwrap();
+        assert!(pair.ping(&long));
+    }
+    let report = pair.link.report().unwrap();
+    let lost = [report.up.fates.lost.packets, report.down.fates.lost.packets];
+    assert_eq!(lost, [3, 3], "{report:#?}");
+    assert_eq!(report.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_captive_line_carries_one_service_and_a_filtered_one_the_rest() {
+    let pair = Pair::new(fast());
+    let server = || std::net::UdpSocket::bind("192.0.2.2:53");
+    let server = pair.far.run(server).unwrap().unwrap();
+    server
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let client = || std::net::UdpSocket::bind("192.0.2.1:0");
+    let client = pair.near.run(client).unwrap().unwrap();
+    let asks = |question: &[u8]| {
+        client.send_to(question, "192.0.2.2:53").unwrap();
+        let mut received = [0; 16];
+        let arrived = server.recv(&mut received);
+        arrived.is_ok_and(|length| received[..length] == *question)
+    };
+    // Neighbours are found over a line that carries nothing else of it.
+    for (passage, dns, icmp) in [
+        (Passage::Only(Service::Dns), true, false),
+        (Passage::Only(Service::Icmp), false, true),
+        (Passage::AllBut(Service::Dns), false, true),
+        (Passage::AllBut(Service::Icmp), true, false),
+        (Passage::All, true, true),
+    ] {
+        pair.near.ip("neigh flush all").unwrap();
+        pair.link.apply(None, Change::Passage(passage)).unwrap();
+        assert_eq!(asks(b"who"), dns, "{passage:?}");
+        assert_eq!(pair.ping(&[]), icmp, "{passage:?}");
+    }
+}
+
+#[test]
+fn jitter_holds_packets_up_in_their_order() {
+    let pair = Pair::new(fast());
+    pair.answers();
+    let jitter = Change::Jitter(Duration::from_millis(100));
+    pair.link.apply(Some(Direction::Up), jitter).unwrap();
+    let words = ["-c", "40", "-i", "0.002", "-w", "10", "192.0.2.2"];
+    let output = pair.near.exec("ping", &words).unwrap();
+    let of = |line: &str, word: &str| -> Option<f64> {
+        let rest = line.split(word).nth(1)?;
+        rest.split(' ').next()?.parse().ok()
+    };
+    let answers: Vec<(f64, f64)> = output
+        .lines()
+        .filter_map(|line| Some((of(line, "icmp_seq=")?, of(line, "time=")?)))
+        .collect();
+    assert!(answers.iter().any(|(_, ms)| *ms > 40.0), "{output}");
+    assert!(answers.is_sorted_by_key(|(number, _)| *number), "{output}");
 }
 
 #[test]

@@ -196,7 +196,11 @@ impl Nodes {
             }
             Change::Restore => self.set_carrier(index, true)?,
             Change::Cut => self.set_carrier(index, false)?,
-            Change::Loss(_) | Change::Delay(_) => self.change(index, fault.change)?,
+            Change::Loss(_)
+            | Change::Delay(_)
+            | Change::Jitter(_)
+            | Change::Mtu(_)
+            | Change::Passage(_) => self.change(index, fault.change)?,
         }
         Ok(Event {
             t_s: epoch.elapsed().as_secs_f64(),

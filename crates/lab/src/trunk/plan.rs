@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anabranch_scenario::{
-    Buffer, Change, Families, Fault, Line, Link, Loss, Network, Place, Policy, Queue, Run, Spread,
-    Tcp, Trunk,
+    Buffer, Change, Families, Fault, Impairments, Line, Link, Loss, Network, Place, Policy, Queue,
+    Run, Spread, Tcp, Trunk,
 };
 
 use crate::topology::{LabError, Result, tcp};
@@ -67,8 +67,16 @@ impl<'a> Plan<'a> {
             check_fault(fault, lines.len())?;
         }
         let least_delay = least_delay(&lines, faults);
-        let plain = |line: &&Line| line.loss == Loss::None && line.delay == least_delay;
-        let stays = |fault: &Fault| !matches!(fault.change, Change::Loss(_) | Change::Delay(_));
+        let plain = |line: &&Line| {
+            let is_impaired = line.impairments != Impairments::default();
+            line.loss == Loss::None && !is_impaired && line.delay == least_delay
+        };
+        let stays = |fault: &Fault| {
+            matches!(
+                fault.change,
+                Change::Cut | Change::Restore | Change::Rate(_)
+            )
+        };
         Ok(Self {
             back: Line {
                 delay: trunk.back.delay
@@ -96,6 +104,7 @@ impl<'a> Plan<'a> {
             buffer: Buffer::Unlimited,
             loss: line.loss,
             queue: Queue::DropTail,
+            impairments: line.impairments,
         }
     }
 

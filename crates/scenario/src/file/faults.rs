@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_config::{BadInput, Source, Span, did_you_mean};
 
 use super::link_names;
-use super::network::{DELAY_MAX, loss};
+use super::network::{DELAY_MAX, jitter, loss, mtu_bytes, passage};
 use super::written::{ChangeText, FaultTable, PlaceText};
 use crate::{Change, Direction, Fault, Line, LinkPlan, Network, Place};
 
@@ -52,7 +52,7 @@ fn fault(
         Some(PlaceText::Beyond) => Place::Beyond,
         Some(PlaceText::LastMile) | None => Place::LastMile,
     };
-    let change = change(table).map_err(|problem| source.bad(&["fault", &number], problem))?;
+    let change = change(source, &number, table)?;
     has_line(table, place, network)
         .map_err(|(key, problem)| source.bad(&["fault", &number, key], problem))?;
     if table.delay.is_some_and(|Span(delay)| delay > DELAY_MAX) {
@@ -94,7 +94,10 @@ fn has_line(
             let mut links = site.links.iter().filter(|link| link.name == table.link);
             links.try_for_each(|link| has_rate(table, (&link.down, &link.up)))
         }
-        Network::Trunk(_) => Ok(()),
+        Network::Trunk(_) => match impairment(table) {
+            Some(key) => Err((key, "only links and what is beyond them have it".to_owned())),
+            None => Ok(()),
+        },
     }
 }
 
@@ -115,7 +118,19 @@ fn has_rate(table: &FaultTable, (down, up): (&Line, &Line)) -> Result<(), (&'sta
     }
 }
 
-fn change(table: &FaultTable) -> Result<Change, &'static str> {
+/// The key of one that is changed.
+fn impairment(table: &FaultTable) -> Option<&'static str> {
+    let all = [
+        ("jitter", table.jitter.is_some()),
+        ("mtu", table.mtu.is_some()),
+        ("captive", table.captive.is_some()),
+        ("filter", table.filter.is_some()),
+    ];
+    all.into_iter().find_map(|(key, is)| is.then_some(key))
+}
+
+fn change(source: &Source<'_>, number: &str, table: &FaultTable) -> Result<Change, BadInput> {
+    let bad = |key: &str, problem: &str| source.bad(&["fault", number, key], problem);
     let state = table.change.map(|change| match change {
         ChangeText::Cut => Change::Cut,
         ChangeText::Restore => Change::Restore,
@@ -123,14 +138,30 @@ fn change(table: &FaultTable) -> Result<Change, &'static str> {
     let rate = table.rate.map(|rate| Change::Rate(rate.bps()));
     let loss = table.loss.map(|written| Change::Loss(loss(written)));
     let delay = table.delay.map(|Span(delay)| Change::Delay(delay));
-    let mut changes = [state, rate, loss, delay].into_iter().flatten();
-    match (changes.next(), changes.next()) {
-        (Some(change), None) => Ok(change),
-        (None, _) => Err(
-            r#"changes nothing; write one of change = "cut", change = "restore", rate, loss, delay"#,
-        ),
-        (Some(_), Some(_)) => Err("changes several things; write one fault for each"),
-    }
+    let jitter = table.jitter.map(jitter).transpose();
+    let jitter = jitter.map_err(|problem| bad("jitter", &problem))?;
+    let mtu = table.mtu.map(mtu_bytes).transpose();
+    let mtu = mtu.map_err(|problem| bad("mtu", &problem))?;
+    let passage = passage(table.captive, table.filter);
+    let passage = passage.map_err(|problem| bad("captive", problem))?;
+    let changes = [
+        state,
+        rate,
+        loss,
+        delay,
+        jitter.map(Change::Jitter),
+        mtu.map(Change::Mtu),
+        passage.map(Change::Passage),
+    ];
+    let mut changes = changes.into_iter().flatten();
+    let problem = match (changes.next(), changes.next()) {
+        (Some(change), None) => return Ok(change),
+        (None, _) => {
+            r#"changes nothing; write one of change = "cut", change = "restore", rate, loss, delay, jitter, mtu, captive, filter"#
+        }
+        (Some(_), Some(_)) => "changes several things; write one fault for each",
+    };
+    Err(source.bad(&["fault", number], problem))
 }
 
 /// Links that share a line share what happens to it.

@@ -135,7 +135,7 @@ fn access(
     let rate = || common.rate.unwrap_or(Rate::of_bps(rate_bps));
     for (direction, line) in [("down", &own.down), ("up", &own.up)] {
         if let Some(LineText(line)) = line {
-            lines.refuse_trace(&["group", name, direction], line)?;
+            lines.refuse_what_links_have(&["group", name, direction], line)?;
         }
     }
     let hop = HopTable {

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Rate, Share, Source, Span, did_you_mean, is_name};
+use anabranch_config::{BadInput, Bytes, Rate, Share, Source, Span, did_you_mean, is_name};
 use anabranch_core::multilink;
 
 use super::written::{
     BeyondText, BufferText, DeclaredText, File, HopTable, LineTable, LineText, LinkTable, LossText,
-    TraceText, TrunkTable, hop_of,
+    MtuText, ServiceText, TraceText, TrunkTable, hop_of,
 };
 use super::{queue, trace};
 use crate::{
-    Beyond, Buffer, Declared, Line, LinkPlan, Loss, Network, Queue, Red, Site, TraceSource, Trunk,
+    Beyond, Buffer, Declared, Impairments, Line, LinkPlan, Loss, MTU_MAX_BYTES, MTU_MIN_BYTES,
+    Network, Passage, Probe, Queue, Red, Site, TraceSource, Trunk,
 };
 
 const LINKS_MAX: usize = 16;
@@ -81,6 +82,12 @@ pub(super) fn network(
         (Some(_), true) if file.nat.is_some() => {
             Err(source.bad(&["nat"], "a trunk has no NAT; leave it out"))
         }
+        (Some(_), true) if !file.probes.is_empty() => {
+            Err(source.bad(&["probes"], "a trunk has no gateway that asks; leave it out"))
+        }
+        (Some(_), true) if !file.dead_servers.is_empty() => {
+            Err(source.bad(&["dead_servers"], "all servers of a trunk answer; leave it out"))
+        }
         (Some(table), true) => {
             let mut trunk = trunk(lines, table)?;
             trunk.clients = users.unwrap_or(trunk.clients);
@@ -110,7 +117,15 @@ fn site(lines: &Lines<'_>, file: &File) -> Result<Site, BadInput> {
         .into_iter()
         .map(|(name, table)| link(lines, name, table, &shared, file.nat.unwrap_or(true)));
     let links = links.collect::<Result<_, _>>()?;
-    Ok(Site::new(links))
+    if !file.probes.is_empty() && file.probes.iter().all(|probe| *probe == Probe::Gateway) {
+        let problem = r#"name one on the internet at least: "dns", "tcp" or "icmp""#;
+        return Err(source.bad(&["probes"], problem));
+    }
+    Ok(Site {
+        probes: file.probes.clone(),
+        dead_servers: file.dead_servers.clone(),
+        ..Site::new(links)
+    })
 }
 
 /// Lines beyond several links by their names; each has a link at least.
@@ -183,6 +198,10 @@ fn link(
     }
     let hop = HopTable {
         trace: table.trace.clone(),
+        jitter: table.jitter,
+        mtu: table.mtu,
+        captive: table.captive,
+        filter: table.filter,
         ..hop_of!(table)
     };
     let (down, up) = lines.hop(&key, &hop, DELAY_DEFAULT)?;
@@ -225,7 +244,7 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
         loss: table.loss,
         buffer: table.buffer,
         queue: table.queue,
-        trace: None,
+        ..LineTable::default()
     };
     let part_bps = table.rate.bps() / sublinks;
     if part_bps == 0 {
@@ -241,7 +260,7 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     };
     let other = |part: &str, table: &Option<LineTable>, rate_bps, delay| {
         let table = table.clone().unwrap_or_default();
-        lines.refuse_trace(&["trunk", part], &table)?;
+        lines.refuse_what_links_have(&["trunk", part], &table)?;
         let pace = Pace::constant(table.rate.map_or(rate_bps, Rate::bps));
         lines.line(&["trunk", part], &table, None, pace, delay)
     };
@@ -275,7 +294,7 @@ fn each_sublink(
         if !numbers.contains(number) {
             return bad(format!("no such sublink; allowed: {}", numbers.join(", ")));
         }
-        lines.refuse_trace(&["trunk", "sublink", number], own)?;
+        lines.refuse_what_links_have(&["trunk", "sublink", number], own)?;
         if own.rate.is_some() {
             return bad("sublinks have equal parts of the trunk's rate; leave rate out".to_owned());
         }
@@ -288,7 +307,7 @@ fn each_sublink(
             loss: own.loss.or(each.loss),
             buffer: own.buffer.or(each.buffer),
             queue: own.queue.or(each.queue),
-            trace: None,
+            ..LineTable::default()
         };
         let key = ["trunk", "sublink", number];
         lines.line(&key, &all, None, Pace::constant(rate_bps), DELAY_DEFAULT)
@@ -381,6 +400,10 @@ impl Lines<'_> {
                 buffer: table.buffer,
                 queue: table.queue,
                 trace: table.trace.clone(),
+                jitter: table.jitter,
+                mtu: table.mtu,
+                captive: table.captive,
+                filter: table.filter,
             };
             let own = written.clone().map(|LineText(line)| line);
             let own_pace = match &own {
@@ -422,14 +445,25 @@ impl Lines<'_> {
         trace::trace(written, self.folder, self.limit)
     }
 
-    /// Of lines that cannot have one.
-    pub fn refuse_trace(&self, key: Key<'_>, table: &LineTable) -> Result<(), BadInput> {
-        match table.trace {
+    /// Of lines that cannot have a trace or impairments.
+    pub fn refuse_what_links_have(&self, key: Key<'_>, table: &LineTable) -> Result<(), BadInput> {
+        let bad = |part, problem| Err(self.source.bad(&[key, &[part]].concat(), problem));
+        if table.trace.is_some() {
+            let problem = "only links and what is beyond them follow traces; write a rate";
+            return bad("trace", problem);
+        }
+        let impairments = [
+            ("jitter", table.jitter.is_some()),
+            ("mtu", table.mtu.is_some()),
+            ("captive", table.captive.is_some()),
+            ("filter", table.filter.is_some()),
+        ];
+        match impairments.iter().find(|(_, is)| *is) {
+            Some((part, _)) => bad(
+                part,
+                "only links and what is beyond them have it; leave it out",
+            ),
             None => Ok(()),
-            Some(_) => {
-                let problem = "only links and what is beyond them follow traces; write a rate";
-                Err(self.source.bad(&[key, &["trace"]].concat(), problem))
-            }
         }
     }
 
@@ -471,6 +505,8 @@ impl Lines<'_> {
             buffer,
             loss: own.loss.or(both.loss).map_or(Loss::None, loss),
             queue,
+            impairments: impairments(both, &own)
+                .map_err(|(part, is_own, problem)| self.source.bad(&at(is_own, part), problem))?,
         })
     }
 
@@ -495,6 +531,60 @@ impl Lines<'_> {
             )),
             Some(BufferText::Bytes(bytes)) => Ok(Buffer::Bytes(bytes)),
         }
+    }
+}
+
+/// As the table for both directions says, but for what the one of its `own` does. Otherwise the key that is wrong, whether that is in
+/// its own table, and why.
+fn impairments(
+    both: &LineTable,
+    own: &LineTable,
+) -> Result<Impairments, (&'static str, bool, String)> {
+    let is_own = own.captive.is_some() || own.filter.is_some();
+    let table = if is_own { own } else { both };
+    let passage = passage(table.captive, table.filter)
+        .map_err(|problem| ("captive", is_own, problem.to_owned()))?;
+    let jitter = own
+        .jitter
+        .or(both.jitter)
+        .map_or(Ok(Duration::ZERO), jitter);
+    let mtu_bytes = own.mtu.or(both.mtu).map_or(Ok(None), mtu_bytes);
+    Ok(Impairments {
+        jitter: jitter.map_err(|problem| ("jitter", own.jitter.is_some(), problem))?,
+        mtu_bytes: mtu_bytes.map_err(|problem| ("mtu", own.mtu.is_some(), problem))?,
+        passage: passage.unwrap_or_default(),
+    })
+}
+
+pub(super) fn jitter(Span(time): Span) -> Result<Duration, String> {
+    match time <= DELAY_MAX {
+        true => Ok(time),
+        false => Err("a jitter is at most 10 s".to_owned()),
+    }
+}
+
+pub(super) fn mtu_bytes(MtuText(written): MtuText) -> Result<Option<u32>, String> {
+    let Some(Bytes(bytes)) = written else {
+        return Ok(None);
+    };
+    let allowed = MTU_MIN_BYTES..=MTU_MAX_BYTES;
+    let bytes = u32::try_from(bytes).ok().filter(|it| allowed.contains(it));
+    bytes.map(Some).ok_or_else(|| {
+        format!("an MTU is {MTU_MIN_BYTES} B to {MTU_MAX_BYTES} B, or false for any")
+    })
+}
+
+/// None if nothing is said of it.
+pub(super) fn passage(
+    captive: Option<ServiceText>,
+    filter: Option<ServiceText>,
+) -> Result<Option<Passage>, &'static str> {
+    let said = |written: Option<ServiceText>| written.and_then(|ServiceText(service)| service);
+    match (said(captive), said(filter)) {
+        (Some(_), Some(_)) => Err("a captive line carries nothing else; leave filter out"),
+        (Some(service), None) => Ok(Some(Passage::Only(service))),
+        (None, Some(service)) => Ok(Some(Passage::AllBut(service))),
+        (None, None) => Ok((captive.is_some() || filter.is_some()).then_some(Passage::All)),
     }
 }
 

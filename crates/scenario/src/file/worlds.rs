@@ -127,6 +127,15 @@ fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Resul
             "the laboratory's gateway chooses per connection or session; leave packet out";
         return Err(source.bad(&["policies"], problem));
     }
+    if !site.probes.is_empty() {
+        let problem =
+            "the laboratory's gateway asks whom its configuration names; run it in the simulator";
+        return Err(source.bad(&["probes"], problem));
+    }
+    if !site.dead_servers.is_empty() {
+        let problem = "the laboratory's servers are all alive; run it in the simulator";
+        return Err(source.bad(&["dead_servers"], problem));
+    }
     let problem = "to its gateway the laboratory's users are one host; run it in the simulator";
     refuse_class(source, site, "flows_per_host", problem, |class| {
         class.flows_per_host.is_some()

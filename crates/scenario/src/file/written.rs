@@ -13,10 +13,10 @@ use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
 use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::{Control, Families, Growth, Ports, Recovery};
+use crate::{Control, Families, Growth, Ports, Probe, Recovery, Service};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +29,10 @@ pub(super) struct File {
     pub policies: Option<Vec<PolicyText>>,
     pub family: Option<Families>,
     pub nat: Option<bool>,
+    #[serde(default)]
+    pub probes: Vec<Probe>,
+    #[serde(default)]
+    pub dead_servers: Vec<u32>,
     #[serde(default)]
     pub link: BTreeMap<String, LinkTable>,
     /// Lines that several links have beyond.
@@ -75,6 +79,10 @@ pub(super) struct LinkTable {
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
     pub trace: Option<TraceText>,
+    pub jitter: Option<Span>,
+    pub mtu: Option<MtuText>,
+    pub captive: Option<ServiceText>,
+    pub filter: Option<ServiceText>,
     pub beyond: Option<BeyondText>,
     pub declared: Option<DeclaredText>,
     #[serde(default)]
@@ -112,9 +120,13 @@ pub(super) struct HopTable {
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
     pub trace: Option<TraceText>,
+    pub jitter: Option<Span>,
+    pub mtu: Option<MtuText>,
+    pub captive: Option<ServiceText>,
+    pub filter: Option<ServiceText>,
 }
 
-/// The hop, without a trace, of which a table speaks among other things: serde flattens no table that refuses unknown keys.
+/// The hop, without a trace or impairments, of which a table speaks among other things: serde flattens no table that refuses unknown keys.
 macro_rules! hop_of {
     ($table:expr) => {
         $crate::file::written::HopTable {
@@ -125,7 +137,7 @@ macro_rules! hop_of {
             loss: $table.loss,
             buffer: $table.buffer,
             queue: $table.queue,
-            trace: None,
+            ..Default::default()
         }
     };
 }
@@ -155,6 +167,10 @@ pub(super) struct LineTable {
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
     pub trace: Option<TraceText>,
+    pub jitter: Option<Span>,
+    pub mtu: Option<MtuText>,
+    pub captive: Option<ServiceText>,
+    pub filter: Option<ServiceText>,
 }
 
 /// A hop of the link's own, or the name of one in `[shared]`.
@@ -337,7 +353,19 @@ pub(super) struct FaultTable {
     pub rate: Option<Rate>,
     pub loss: Option<LossText>,
     pub delay: Option<Span>,
+    pub jitter: Option<Span>,
+    pub mtu: Option<MtuText>,
+    pub captive: Option<ServiceText>,
+    pub filter: Option<ServiceText>,
 }
+
+/// A size, or `false` for any.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct MtuText(pub Option<Bytes>);
+
+/// `"dns"`, `"icmp"`, or `false` for none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ServiceText(pub Option<Service>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -600,13 +628,14 @@ read_either!(
     Seeds,
     PolicyText,
     Delayed,
+    MtuText,
+    ServiceText,
     ServersText,
     Families
 );
 
 impl Either for LineText {
-    const EXPECTED: &'static str =
-        r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, queue, trace"#;
+    const EXPECTED: &'static str = r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, queue, trace, jitter, mtu, captive, filter"#;
 
     fn of_text<E: Error>(text: &str) -> Result<Self, E> {
         Ok(LineText(LineTable {
@@ -836,6 +865,41 @@ impl Either for PolicyText {
 
     fn of_table<'de, A: MapAccess<'de>>(tuple: A) -> Result<Self, A::Error> {
         table(tuple).map(PolicyText::Tuple)
+    }
+}
+
+impl Either for MtuText {
+    const EXPECTED: &'static str = r#"a size such as "1400B", or false"#;
+
+    fn of_bool<E: Error>(limited: bool) -> Result<Self, E> {
+        match limited {
+            false => Ok(MtuText(None)),
+            true => Err(E::custom(r#"say how long packets may be: "1400B""#)),
+        }
+    }
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(MtuText(Some(text.parse().map_err(E::custom)?)))
+    }
+
+    fn of_whole<E: Error>(bytes: i64) -> Result<Self, E> {
+        Self::of_text(&format!("{bytes}B"))
+    }
+}
+
+impl Either for ServiceText {
+    const EXPECTED: &'static str = r#"a service: "dns", "icmp", or false"#;
+
+    fn of_bool<E: Error>(any: bool) -> Result<Self, E> {
+        match any {
+            false => Ok(ServiceText(None)),
+            true => Err(E::custom(r#"say which service: "dns" or "icmp""#)),
+        }
+    }
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        let service = Service::deserialize(text.into_deserializer())?;
+        Ok(ServiceText(Some(service)))
     }
 }
 

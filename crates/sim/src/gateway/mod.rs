@@ -25,13 +25,14 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, Family, LinkCounters, LinkId,
-    LinkState, LinkStatus, Opening, PathStatus, ProbeId, ProbeRequest, Time, Whom,
+    Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, Family, Kind as ProbeKind,
+    LinkCounters, LinkId, LinkState, LinkStatus, Opening, PathStatus, ProbeId, ProbeRequest,
+    TargetSpec, Time, Whom,
 };
 use anabranch_policy::abi::Choice;
 use anabranch_policy::splitmix::mix;
 
-use crate::link::Tally;
+use crate::link::{Service, Tally};
 use crate::net::{FlowId, Net, News, Overhead, Packet, SideId, SiteId};
 use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
@@ -61,6 +62,15 @@ pub struct Lines {
     pub down: Vec<crate::net::LinkId>,
     /// No NAT: the addresses of the LAN are announced over it while none of its lines is cut.
     pub routed: bool,
+}
+
+/// What lines may tell it by.
+fn service_of(kind: ProbeKind) -> Option<Service> {
+    match kind {
+        ProbeKind::Dns => Some(Service::Dns),
+        ProbeKind::Icmp => Some(Service::Icmp),
+        ProbeKind::Tcp | ProbeKind::Http => None,
+    }
 }
 
 /// Each kind counts its own.
@@ -114,6 +124,8 @@ pub struct Gateway {
     probes: BTreeMap<(LinkId, u32), (ProbeRequest, Time)>,
     /// What its host takes to send a probe, by link; empty for no time at all.
     overheads: Vec<Overhead>,
+    /// Whom probes ask, if anything was said of it.
+    targets: Vec<TargetSpec>,
     /// When its one valid wake-up comes.
     wakes: Time,
     turned: Time,
@@ -127,7 +139,7 @@ impl Gateway {
     /// Where the internet has a packet to the address of a LAN host, and chooses the link for it.
     pub const INTERNET: SiteId = SiteId(u16::MAX);
     /// Its other sites have numbers below this.
-    pub const SITES: u16 = 1 + 2 * LINKS;
+    pub const SITES: u16 = 1 + 3 * LINKS;
     /// The token of its wake-ups.
     pub const WAKE: u32 = 0;
 
@@ -138,6 +150,7 @@ impl Gateway {
             driver: Driver::new(balancer),
             probes: BTreeMap::new(),
             overheads: Vec::new(),
+            targets: Vec::new(),
             wakes: Time::ZERO,
             turned: Time::ZERO,
             events: Vec::new(),
@@ -150,6 +163,16 @@ impl Gateway {
         let links = self.programs.links().map(|link| u64::from(link.0));
         let overhead = |link| Overhead::new(most_ns, mix(seed) ^ link);
         self.overheads = links.filter_map(overhead).collect();
+    }
+
+    /// Whom it asks over each link; where there are none, one far target. Those that are near stand between a link's last mile and what is
+    /// beyond.
+    pub fn set_targets(&mut self, targets: Vec<TargetSpec>) {
+        for link in self.programs.links().filter(|_| !targets.is_empty()) {
+            let balancer = self.driver.balancer_mut();
+            balancer.set_targets(link, FAMILY, &targets);
+        }
+        self.targets = targets;
     }
 
     /// All links are there; the first counters are read, and the first choice is installed.
@@ -252,6 +275,15 @@ impl Gateway {
         self.programs.probed.count(probe.whom);
         let overhead = self.overheads.get_mut(probe.link.index());
         let leaves = overhead.map_or(net.now(), |overhead| overhead.leaves(net.now()));
+        let port = &self.programs.ports[probe.link.index()];
+        let far = (port.probe, None);
+        let (path, service) = match probe.whom {
+            Whom::Target(index) => self.targets.get(index).map_or(far, |target| {
+                (port.probe_of(target.reach), service_of(target.kind))
+            }),
+            Whom::Node => far,
+            Whom::Host { .. } => (port.probe, Some(Service::Icmp)),
+        };
         let packet = Packet {
             segment: Segment {
                 number,
@@ -259,10 +291,10 @@ impl Gateway {
             },
             from: SideId::NOBODY,
             to: SideId::NOBODY,
-            path: self.programs.ports[probe.link.index()].probe,
+            path,
             due_ns: u64::MAX,
             bytes: bytes_of(probe.whom),
-            label: 0,
+            label: Packet::label_of(service),
         };
         net.send_at(leaves, packet);
     }
@@ -299,9 +331,14 @@ impl Site for Gateway {
             Gateway::LAN => self.programs.outbound(net, packet),
             Gateway::INTERNET => self.programs.answer_own(net, packet),
             SiteId(inner @ 1..=LINKS) => self.inbound(net, LinkId(inner - 1), packet),
-            SiteId(outer) => self
-                .programs
-                .reflect(net, LinkId(outer - 1 - LINKS), packet),
+            SiteId(outer) if outer <= 2 * LINKS => {
+                let link = LinkId(outer - 1 - LINKS);
+                self.programs.reflect(net, link, packet)
+            }
+            SiteId(near) => {
+                let link = LinkId(near - 1 - 2 * LINKS);
+                self.programs.reflect_near(net, link, packet)
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_core::{LinkId, Question, Time};
+use anabranch_core::{LinkId, Question, Reach, Time};
 
 use super::nat::{Heard, Nat, Settled};
 use super::{Gateway, LINKS, Lines, Probed, RST_BYTES};
@@ -21,6 +21,9 @@ pub(super) struct Port {
     pub down: Path,
     /// To the servers' side and back.
     pub probe: Path,
+    /// The same over the last mile alone.
+    near: Path,
+    near_down: Path,
     pub lines: Lines,
 }
 
@@ -30,11 +33,24 @@ impl Port {
             let lines = lines.iter().map(|line| Hop::from(*line));
             Path::new(&lines.chain(end.map(Hop::from)).collect::<Vec<_>>())
         };
+        let first = lines.up.get(..1).unwrap_or_default();
+        let last = lines.down.last().map(std::slice::from_ref);
+        let last = last.unwrap_or_default();
         Port {
             up: hops(&lines.up, None),
             down: hops(&lines.down, Some(SiteId(1 + link as u16))),
             probe: hops(&lines.up, Some(SiteId(1 + LINKS + link as u16))),
+            near: hops(first, Some(SiteId(1 + 2 * LINKS + link as u16))),
+            near_down: hops(last, Some(SiteId(1 + link as u16))),
             lines: lines.clone(),
+        }
+    }
+
+    /// The way of a probe to who stands so far away.
+    pub fn probe_of(&self, reach: Reach) -> Path {
+        match reach {
+            Reach::Near => self.near,
+            Reach::Far => self.probe,
         }
     }
 
@@ -367,6 +383,12 @@ impl Programs {
         if packet.from != SideId::NOBODY && packet.to == SideId::NOBODY {
             packet.bytes = RST_BYTES;
         }
+        Onward::Along
+    }
+
+    /// The same of what has come to the end of the last mile.
+    pub(super) fn reflect_near(&self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
+        net.packet_mut(id).path = self.ports[link.index()].near_down;
         Onward::Along
     }
 

@@ -4,7 +4,7 @@ use anabranch_core::Time;
 use anabranch_scenario::Opportunities;
 
 use super::rare::Audit;
-use super::{Frame, Link, Loss, Verdict};
+use super::{Frame, Impairments, Link, Loss, Verdict};
 use crate::packet::PacketId;
 
 /// After a change, packets arrive when [`Link::to_come`] says, no longer when [`Link::offer`] said. All of these panic if
@@ -71,6 +71,17 @@ impl Link {
         self.line_mut().rare.set_loss(loss);
     }
 
+    /// For packets offered from here on; a later change of rate or delay takes the jitter of those that wait away.
+    pub fn set_impairments(&mut self, impairments: Impairments) {
+        self.line_mut().rare.set_impairments(impairments);
+    }
+
+    /// What it does to packets beside losing them by chance; nothing if it is plain.
+    pub fn impairments(&self) -> Impairments {
+        let line = self.line.as_ref();
+        line.map_or(Impairments::default(), |line| line.rare.impairments())
+    }
+
     /// From here on, both sides of Little's law are added up.
     pub fn audit(&mut self, now: Time) {
         let line = self.line_mut();
@@ -124,7 +135,9 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Buffer, LinkSpec, Offer};
+    use std::time::Duration;
+
+    use super::super::{Buffer, LinkSpec, Nature, Offer, Passage, Service, Sort};
     use super::*;
 
     /// 1000 bytes take 1 ms, and 1 ms on the way.
@@ -202,6 +215,82 @@ mod tests {
         assert_eq!(link.offer(at(4000), PacketId(6), 1000), arrives(6000));
         assert_eq!(arrivals(&mut link, at(4000)), [6000]);
         assert!(link.conserves(at(5000)));
+    }
+
+    #[test]
+    fn a_long_packet_vanishes_as_long_as_the_mtu_is_less_and_takes_its_place_all_the_same() {
+        let mut link = Link::new(SPEC, 1, 1);
+        link.set_impairments(Impairments {
+            mtu_bytes: Some(999),
+            ..Impairments::default()
+        });
+        assert_eq!(link.offer(at(0), PacketId(0), 1000), Offer::Lost);
+        assert_eq!(link.offer(at(0), PacketId(1), 999), arrives(2999));
+        link.set_impairments(Impairments::default());
+        assert_eq!(link.offer(at(4000), PacketId(2), 1000), arrives(6000));
+        assert_eq!(link.counters(at(9000)).lost.packets, 1);
+        assert!(link.conserves(at(9000)));
+    }
+
+    #[test]
+    fn a_captive_line_loses_all_but_its_service() {
+        let mut link = Link::new(SPEC, 1, 1);
+        link.set_impairments(Impairments {
+            passage: Passage::Only(Service::Dns),
+            ..Impairments::default()
+        });
+        let mut offer = |packet, sort| {
+            let nature = Nature {
+                sort,
+                ..Nature::ORDINARY
+            };
+            let frame = Frame {
+                packet: PacketId(packet),
+                bytes: 100,
+                flow: 0,
+                ect: false,
+                nature,
+            };
+            link.take(at(0), frame)
+        };
+        assert_eq!(offer(0, Sort::Other), Offer::Lost);
+        assert_eq!(offer(1, Sort::Of(Service::Icmp)), Offer::Lost);
+        assert!(matches!(
+            offer(2, Sort::Of(Service::Dns)),
+            Offer::Arrives(_)
+        ));
+        assert!(link.loses_by_nature() && !Link::new(SPEC, 1, 1).loses_by_nature());
+    }
+
+    #[test]
+    fn jitter_spreads_delays_and_lets_nobody_overtake() {
+        let jittery = |seed| {
+            let mut link = Link::new(SPEC, seed, 1);
+            link.set_impairments(Impairments {
+                jitter: Duration::from_millis(20),
+                ..Impairments::default()
+            });
+            link.audit(at(0));
+            // Every 2 ms, and every 100 ms where none waits for another.
+            let offers = (0..400).map(|i| if i < 200 { i * 2_000 } else { i * 100_000 });
+            let arrivals: Vec<u64> = offers
+                .map(|us| match link.offer(at(us), PacketId(0), 1000) {
+                    Offer::Arrives(then) => then.as_nanos() / 1000 - us,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert!(link.obeys_little(at(100_000_000)));
+            arrivals
+        };
+        let delays = jittery(7);
+        assert!((0..199).all(|i| delays[i] <= delays[i + 1] + 2_000));
+        let alone = &delays[200..];
+        assert!(alone.iter().all(|us| (2_000..22_000).contains(us)));
+        // 200 even draws have a mean of half the range, give or take 5.8 ms / √200.
+        let mean = alone.iter().sum::<u64>() as f64 / 200.0;
+        assert!((mean - 12_000.0).abs() < 3.0 * 410.0, "{mean}");
+        assert_eq!(delays, jittery(7));
+        assert_ne!(delays, jittery(8));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use anabranch_core::Time;
 use super::managed::Managed;
 use super::rare::Rare;
 use super::ring::Ring;
-use super::{Loss, Tally};
+use super::{Loss, Nature, Tally};
 use crate::packet::PacketId;
 
 /// Takes the place of a packet that the line will lose.
@@ -69,7 +69,7 @@ impl Line {
     }
 
     /// A packet was accepted at `now_ns`, to arrive at `arrival_ns`, though not before the one ahead of it: the delay may
-    /// have been longer when that was accepted. When it arrives, unless the line loses it. Its server is so many hops away.
+    /// have been longer when that was accepted, and there may be jitter. When it arrives, unless the line loses it.
     #[inline(always)]
     pub fn enter(
         &mut self,
@@ -77,10 +77,11 @@ impl Line {
         arrival_ns: u64,
         packet: PacketId,
         bytes: u32,
-        hops: u16,
+        nature: Nature,
     ) -> Option<Time> {
+        let arrival_ns = arrival_ns + self.rare.later_ns();
         let arrival_ns = arrival_ns.max(self.held.last().map_or(0, |last| last.arrival_ns));
-        let lost = self.rare.loses(bytes, hops);
+        let lost = self.rare.loses(bytes, nature);
         self.held.push(Held {
             arrival_ns,
             packet: if lost { GHOST } else { packet },

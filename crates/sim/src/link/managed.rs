@@ -7,7 +7,7 @@ use anabranch_core::Time;
 use anabranch_scenario::{Buffer, ManagedQueue, Queue, Tally as Amount, Waiting};
 
 use super::rare::Rare;
-use super::{Frame, Link, Offer, Tally};
+use super::{Frame, Link, Nature, Offer, Tally};
 use crate::packet::PacketId;
 
 /// A packet that the line takes.
@@ -151,11 +151,11 @@ impl Link {
         managed.is_some_and(|managed| managed.departs_ns == now.as_nanos())
     }
 
-    /// The next packet, if the queue does not drop all it has; the line is free for it. `hops` tells how far away its server is.
+    /// The next packet, if the queue does not drop all it has; the line is free for it. `nature` tells of a packet.
     pub(crate) fn next(
         &mut self,
         now: Time,
-        hops: impl FnOnce(PacketId) -> u16,
+        nature: impl FnOnce(PacketId) -> Nature,
     ) -> Option<Departure> {
         let now_ns = now.as_nanos();
         let line = self.line.as_deref_mut()?;
@@ -185,7 +185,7 @@ impl Link {
         let arrival_ns = departure_ns + self.delay_ns;
         Some(Departure {
             packet,
-            arrives: line.enter(now_ns, arrival_ns, packet, bytes, hops(packet)),
+            arrives: line.enter(now_ns, arrival_ns, packet, bytes, nature(packet)),
             marked: leaving.marked,
         })
     }
@@ -194,8 +194,6 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use anabranch_scenario::NEAREST;
 
     use super::super::{Codel, LinkCounters, LinkSpec, Loss, Red};
     use super::*;
@@ -246,7 +244,7 @@ mod tests {
                 bytes: 1500,
                 flow: 0,
                 ect,
-                hops: NEAREST,
+                nature: Nature::ORDINARY,
             };
             let offer = self.link.take(now, frame);
             self.due = self.link.arm(now).or(self.due);
@@ -259,7 +257,7 @@ mod tests {
                 let sent = self
                     .link
                     .is_due(now)
-                    .then(|| self.link.next(now, |_| NEAREST))
+                    .then(|| self.link.next(now, |_| Nature::ORDINARY))
                     .flatten();
                 self.departures
                     .extend(sent.map(|departure| (now, departure)));

@@ -1,13 +1,15 @@
-//! What few links have: losses, random early detection, a cut, an audit.
+//! What few links have: losses, impairments, random early detection, a cut, an audit.
 
 use anabranch_scenario::Opportunities;
-use rand::{RngExt, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Frame, Loss, Red, Tally, Verdict};
+use super::{Frame, Impairments, Loss, Nature, Red, Tally, Verdict};
 
 /// Set in the stream of a link's early drops, clear in that of its losses.
 const EARLY: u64 = 1 << 63;
+/// Set in the stream of its jitter, as in the emulator's.
+const JITTER: u64 = 1 << 62;
 /// Packets of this size would have left an idle line while nothing came: what the mean queue of RED forgets by
 /// (Floyd and Jacobson 1993, section 11, "a small packet").
 const SMALL_BYTES: u64 = 500;
@@ -18,6 +20,11 @@ pub(super) struct Rare {
     seed: u64,
     stream: u64,
     chance: Option<Chance>,
+    impairments: Impairments,
+    /// Of jitter, once there is any.
+    delays: Option<Box<ChaCha8Rng>>,
+    /// A packet's [`Nature`] decides whether it is lost.
+    asks_nature: bool,
     early_detection: Option<EarlyDetection>,
     pub is_cut: bool,
     /// When packets leave, in place of a rate.
@@ -39,6 +46,9 @@ impl Rare {
             seed,
             stream,
             chance: None,
+            impairments: Impairments::default(),
+            delays: None,
+            asks_nature: false,
             early_detection: None,
             is_cut: false,
             trace: None,
@@ -63,6 +73,34 @@ impl Rare {
             None if loss == Loss::None => {}
             None => self.chance = Some(Chance::new(loss, self.seed, self.stream)),
         }
+        self.note_nature();
+    }
+
+    pub fn impairments(&self) -> Impairments {
+        self.impairments
+    }
+
+    /// For packets that come from here on.
+    pub fn set_impairments(&mut self, impairments: Impairments) {
+        self.impairments = impairments;
+        if !impairments.jitter.is_zero() && self.delays.is_none() {
+            self.delays = Some(Box::new(random(self.seed, self.stream | JITTER)));
+        }
+        self.note_nature();
+    }
+
+    fn note_nature(&mut self) {
+        let chance = self.chance.as_ref();
+        let by_distance = chance.is_some_and(|chance| matches!(chance.loss, Loss::PerHop { .. }));
+        self.asks_nature = by_distance || !self.impairments.passage.is_all();
+    }
+
+    /// How much longer than its delay a packet takes that comes now.
+    pub fn later_ns(&mut self) -> u64 {
+        let Some(delays) = &mut self.delays else {
+            return 0;
+        };
+        self.impairments.later_ns(|| delays.next_u64())
     }
 
     pub fn set_red(&mut self, red: Red) {
@@ -73,15 +111,15 @@ impl Rare {
         self.early_detection.is_some()
     }
 
-    pub fn loses_by_distance(&self) -> bool {
-        let chance = self.chance.as_ref();
-        chance.is_some_and(|chance| matches!(chance.loss, Loss::PerHop { .. }))
+    pub fn loses_by_nature(&self) -> bool {
+        self.asks_nature
     }
 
-    /// Whether the line will lose the packet that it accepts, whose server is so many hops away.
-    pub fn loses(&mut self, bytes: u32, hops: u16) -> bool {
+    /// Whether the line will lose the packet that it accepts.
+    pub fn loses(&mut self, bytes: u32, nature: Nature) -> bool {
         let chance = self.chance.as_mut();
-        let loses = chance.is_some_and(|chance| chance.loses(hops));
+        let loses = !self.impairments.takes(bytes, nature.sort)
+            || chance.is_some_and(|chance| chance.loses(nature.hops));
         if loses {
             self.lost.add(bytes);
         }

@@ -128,6 +128,8 @@ pub(super) enum Role {
     Takes,
     /// Answers with so many bytes when it has so many segments.
     Answers { after: u32, bytes: u64 },
+    /// Hears nothing.
+    Dead,
 }
 
 /// How far a flow has come.

@@ -13,7 +13,9 @@ use anabranch_policy::splitmix::mix;
 
 use anabranch_scenario::NEAREST;
 
-use crate::link::{Frame, Link, LinkCounters, LinkSpec, Loss, Tally};
+use crate::link::{
+    Frame, Impairments, Link, LinkCounters, LinkSpec, Loss, Nature, Service, Sort, Tally,
+};
 use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
 use crate::tcp::{Endpoint, Flags, SackBlocks, Segment, TcpConfig};
@@ -47,15 +49,33 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// What links see of it, where it has this place and its server is so many hops away.
+    /// What links see of it, where it has this place.
     #[inline]
-    pub(crate) fn frame(&self, place: PacketId, hops: u16) -> Frame {
+    pub(crate) fn frame(&self, place: PacketId, nature: Nature) -> Frame {
         Frame {
             packet: place,
             bytes: self.bytes,
             flow: self.label,
             ect: self.segment.flags.has(Flags::ECT),
-            hops,
+            nature,
+        }
+    }
+
+    /// The label of a packet of no connection that is of a service.
+    pub(crate) fn label_of(service: Option<Service>) -> u32 {
+        match service {
+            None => 0,
+            Some(Service::Dns) => 1,
+            Some(Service::Icmp) => 2,
+        }
+    }
+
+    /// Of a packet of no connection, what its label says that it is.
+    pub(crate) fn sort(&self) -> Sort {
+        match self.label {
+            1 => Sort::Of(Service::Dns),
+            2 => Sort::Of(Service::Icmp),
+            _ => Sort::Other,
         }
     }
 
@@ -332,6 +352,11 @@ impl Net {
         self.link_mut(id).set_loss(loss);
     }
 
+    /// As [`Link::set_impairments`].
+    pub fn set_impairments(&mut self, id: LinkId, impairments: Impairments) {
+        self.link_mut(id).set_impairments(impairments);
+    }
+
     /// Adds up both sides of Little's law on this line.
     pub fn audit(&mut self, id: LinkId) {
         let now = self.now;
@@ -404,6 +429,12 @@ impl Net {
         for side in [opener, peer] {
             self.sides[side.index()].hops = hops;
         }
+    }
+
+    /// The peer of a flow that was just opened answers nothing, nor does one that takes its place.
+    pub fn silence_peer(&mut self, flow: FlowId) {
+        let peer = self.flow(flow).peer;
+        self.side_mut(peer).role = Role::Dead;
     }
 
     /// Schedules a connection whose packets carry `label`.

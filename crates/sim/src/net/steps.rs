@@ -6,7 +6,7 @@ use anabranch_scenario::NEAREST;
 use super::flow::{Flow, FlowId, Role, Side, SideId, Stage, Work};
 use super::path::{Hop, LinkId, Stop};
 use super::{Event, Net, Packet};
-use crate::link::{Link, Offer};
+use crate::link::{Link, Nature, Offer};
 use crate::packet::PacketId;
 use crate::prefetch::prefetch;
 use crate::tcp::{Flags, Kind, SackBlocks, State, is_before};
@@ -139,7 +139,7 @@ impl Net {
             return;
         }
         let (packets, sides) = (&self.packets, &self.sides);
-        let Some(departure) = link.next(self.now, |id| hops(sides, packets.get(id))) else {
+        let Some(departure) = link.next(self.now, |id| nature(sides, packets.get(id))) else {
             return self.tend(line);
         };
         let id = departure.packet;
@@ -199,7 +199,7 @@ impl Net {
         let packet = self.packets.take(id);
         let to = packet.to;
         let side = self.sides.get_mut(to.index())?;
-        if side.generation != to.generation {
+        if side.generation != to.generation || matches!(side.role, Role::Dead) {
             return None;
         }
         let tcp = &self.configs[usize::from(side.tcp)];
@@ -402,23 +402,32 @@ impl Net {
 /// Offers a packet to a link, and marks it if that is the answer.
 #[inline(never)]
 fn offer(line: &mut Link, at: Time, packet: &mut Packet, place: PacketId, sides: &[Side]) -> Offer {
-    let hops = match line.loses_by_distance() {
-        true => hops(sides, packet),
-        false => NEAREST,
+    let nature = match line.loses_by_nature() {
+        true => nature(sides, packet),
+        false => Nature::ORDINARY,
     };
-    let offer = line.take(at, packet.frame(place, hops));
+    let offer = line.take(at, packet.frame(place, nature));
     if matches!(offer, Offer::Marked(_)) {
         packet.mark();
     }
     offer
 }
 
-/// To the server of a packet; what is of no connection goes to the nearest.
-fn hops(sides: &[Side], packet: &Packet) -> u16 {
+/// What is of no connection goes to the nearest, and its label says what it asks.
+fn nature(sides: &[Side], packet: &Packet) -> Nature {
     let ends = [packet.from, packet.to];
+    if ends == [SideId::NOBODY; 2] {
+        return Nature {
+            sort: packet.sort(),
+            ..Nature::ORDINARY
+        };
+    }
     let side = ends.iter().find_map(|end| {
         let side = sides.get(end.index())?;
         (side.generation == end.generation).then_some(side)
     });
-    side.map_or(NEAREST, |side| side.hops)
+    Nature {
+        hops: side.map_or(NEAREST, |side| side.hops),
+        ..Nature::ORDINARY
+    }
 }

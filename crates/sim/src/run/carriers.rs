@@ -116,6 +116,10 @@ impl<D: Door> Behind<D> {
             route: None,
         }
     }
+
+    pub fn gateway(&self) -> &D {
+        &self.gateway
+    }
 }
 
 impl<D: Door> Site for Behind<D> {

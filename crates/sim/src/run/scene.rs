@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Beyond, Change, Counts, Direction, Event, Fault, Line, LinkPlan, LinkReading, LinkSeries,
-    Place, Tally,
+    Beyond, Change, Counts, Direction, Event, Fault, Impairments, Line, LinkPlan, LinkReading,
+    LinkSeries, Place, Tally,
 };
 
 use super::{SimError, nanos};
@@ -148,6 +148,7 @@ pub(super) fn add(net: &mut Net, line: &Line) -> LinkId {
         net.link_mut(id).set_trace(trace);
     }
     net.link_mut(id).set_queue(&line.queue);
+    net.set_impairments(id, line.impairments);
     net.audit(id);
     id
 }
@@ -263,6 +264,9 @@ impl<W: Way> Scene<W> {
                 Change::Rate(rate_bps) => net.set_rate(line, rate_bps),
                 Change::Loss(loss) => net.set_loss(line, loss),
                 Change::Delay(delay) => net.set_delay(line, nanos(delay)),
+                Change::Jitter(jitter) => impair(net, line, |ills| ills.jitter = jitter),
+                Change::Mtu(bytes) => impair(net, line, |ills| ills.mtu_bytes = bytes),
+                Change::Passage(passage) => impair(net, line, |ills| ills.passage = passage),
             }
         }
     }
@@ -360,6 +364,12 @@ impl<W: Way> Site for Scene<W> {
         self.load.told(net, &self.way, flow, news);
         self.way.told(net, flow, news);
     }
+}
+
+fn impair(net: &mut Net, line: LinkId, change: impl FnOnce(&mut Impairments)) {
+    let mut impairments = net.link(line).impairments();
+    change(&mut impairments);
+    net.set_impairments(line, impairments);
 }
 
 /// Lines, of which links may share some.

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 
-use anabranch_scenario::NEAREST;
-
 use super::{Check, Effort, FAR, Mutant, Observed, Tolerance, Topic};
 use crate::dumbbell::line;
-use crate::link::{Buffer, Codel, Frame, Link, Queue};
+use crate::link::{Buffer, Codel, Frame, Link, Nature, Queue};
 use crate::packet::PacketId;
 use crate::tcp::TcpConfig;
 use crate::world::{FlowSpec, Work, World};
@@ -66,7 +64,7 @@ fn drops_s(interval: Duration) -> Vec<f64> {
     for number in 0.. {
         let now = Time::from_nanos(u64::from(number) * APART_NS);
         while let Some(at) = departs.filter(|at| *at <= now) {
-            link.next(at, |_| NEAREST);
+            link.next(at, |_| Nature::ORDINARY);
             drops_ns.extend(link.take_dropped().map(|_| at.as_nanos()));
             departs = link.arm(at);
         }
@@ -78,7 +76,7 @@ fn drops_s(interval: Duration) -> Vec<f64> {
             bytes: BYTES,
             flow: 0,
             ect: false,
-            hops: NEAREST,
+            nature: Nature::ORDINARY,
         };
         link.take(now, frame);
         departs = link.arm(now).or(departs);

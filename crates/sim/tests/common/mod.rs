@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Beyond, Buffer, Change, Declared, Direction, Families, Fault, Line, LinkPlan, Load, Loss,
-    Network, Outcome, Place, Policy, Queue, Record, Run, Scenario, Site, Tcp,
+    Beyond, Buffer, Change, Declared, Direction, Families, Fault, Impairments, Line, LinkPlan,
+    Load, Loss, Network, Outcome, Place, Policy, Queue, Record, Run, Scenario, Site, Tcp,
 };
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
 
@@ -28,6 +28,7 @@ pub fn line(rate_bps: u64, delay: Duration) -> Line {
         buffer: Buffer::Bytes(rate_bps / 8 / 10), // 100 ms
         loss: Loss::None,
         queue: Queue::DropTail,
+        impairments: Impairments::default(),
     }
 }
 

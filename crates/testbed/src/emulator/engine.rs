@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver as Requests;
 use std::time::{Duration, Instant};
 
-use anabranch_line::{Line, Loss, NEAREST};
+use anabranch_line::{Line, Loss, NEAREST, Nature};
 use hdrhistogram::Histogram;
 use nix::sys::eventfd::EventFd;
 use nix::sys::time::TimeSpec;
@@ -99,17 +99,27 @@ impl Lane {
             .max(self.last_arrival_ns);
         self.last_arrival_ns = arrived_ns;
         let slot = received.slot;
-        let hops = match self.pipe.line().loss {
-            Loss::PerHop { .. } => hops(frames.ends(slot), self.hops),
-            _ => NEAREST,
-        };
+        let nature = self.nature(frames, slot);
         let passing = Passing { slot, leaves };
         let offered = self
             .pipe
-            .offer_far(arrived_ns, received.ip_bytes, hops, passing);
+            .offer_as(arrived_ns, received.ip_bytes, nature, passing);
         if let Err(Refusal::Queue | Refusal::Outage) = offered {
             frames.give_back(slot);
         }
+    }
+
+    /// As far as the line asks for it.
+    fn nature(&self, frames: &mut Frames, slot: Slot) -> Nature {
+        let line = self.pipe.line();
+        let mut nature = Nature::ORDINARY;
+        if let Loss::PerHop { .. } = line.loss {
+            nature.hops = hops(frames.ends(slot), self.hops);
+        }
+        if !line.impairments.passage.is_all() {
+            nature.sort = frames.sort(slot);
+        }
+        nature
     }
 
     fn refuse(&mut self, flaw: Flaw) {

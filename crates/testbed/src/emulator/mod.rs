@@ -13,8 +13,8 @@
 //!
 //! Frames are carried whole, ARP included. A frame that no wire could carry (too long, a super-packet, a partial
 //! checksum) is refused and counted: [`Emulator::connect`] switches the offloads off at all four cable ends, so such
-//! a frame means that somebody switched them on again. A smaller MTU on the way is made by a router behind the link,
-//! not by the link, because a link cannot answer.
+//! a frame means that somebody switched them on again. A smaller MTU of which senders hear is made by a router behind
+//! the link, not by the link, because a link cannot answer: what is longer than [`anabranch_line::Impairments`] say vanishes.
 
 mod engine;
 mod packet;
@@ -433,6 +433,9 @@ fn alter(line: &mut Line, change: Change) {
         Change::Rate(rate_bps) => line.rate_bps = rate_bps,
         Change::Loss(loss) => line.loss = loss,
         Change::Delay(delay) => line.delay = delay,
+        Change::Jitter(jitter) => line.impairments.jitter = jitter,
+        Change::Mtu(mtu_bytes) => line.impairments.mtu_bytes = mtu_bytes,
+        Change::Passage(passage) => line.impairments.passage = passage,
     }
 }
 

@@ -8,6 +8,7 @@ use std::mem::{size_of, zeroed};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use anabranch_line::{Service, Sort};
 use nix::net::if_::if_nametoindex;
 
 /// Frames per system call.
@@ -15,6 +16,13 @@ pub(super) const BATCH: usize = 64;
 /// The largest IP packet a link carries.
 pub const MTU_MAX_BYTES: u32 = 1500;
 const ETHERNET_BYTES: usize = 14;
+const IPV6_BYTES: usize = 40;
+const ICMP: u8 = 1;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+/// Router and neighbour solicitation and advertisement, redirect (RFC 4861 section 4).
+const NEIGHBOUR_TYPES: std::ops::RangeInclusive<u8> = 133..=137;
+const DNS_PORT: [u8; 2] = 53u16.to_be_bytes();
 
 const SLOT_BYTES: usize = 2048;
 const CHUNK_SLOTS: usize = 1024;
@@ -85,6 +93,12 @@ impl Frames {
             }
             _ => None,
         }
+    }
+
+    /// What the packet in it is to a line that tells services apart.
+    pub(super) fn sort(&mut self, slot: Slot) -> Sort {
+        let frame = self.frame(slot).get(VIRTIO_BYTES..);
+        sort(frame.unwrap_or_default())
     }
 
     /// Looks at a frame of `length` that was just received, header included, and makes it ready to be sent again.
@@ -368,6 +382,29 @@ impl Sender {
     }
 }
 
+/// Of an Ethernet frame. What cannot be told (a fragment without ports, what follows extension headers) is of no service.
+fn sort(frame: &[u8]) -> Sort {
+    let Some((ethernet, ip)) = frame.split_at_checked(ETHERNET_BYTES) else {
+        return Sort::Other;
+    };
+    let byte = |at: usize| ip.get(at).copied().unwrap_or_default();
+    let (protocol, payload) = match ethernet[ETHERNET_BYTES - 2..] {
+        [0x08, 0x06] => return Sort::Neighbours,
+        [0x08, 0x00] if byte(6) & 0x1f == 0 && byte(7) == 0 => {
+            (byte(9), usize::from(byte(0) & 0x0f) * 4)
+        }
+        [0x86, 0xdd] => (byte(6), IPV6_BYTES),
+        _ => return Sort::Other,
+    };
+    let port = |at: usize| [byte(payload + at), byte(payload + at + 1)];
+    match protocol {
+        UDP if [port(0), port(2)].contains(&DNS_PORT) => Sort::Of(Service::Dns),
+        ICMPV6 if NEIGHBOUR_TYPES.contains(&byte(payload)) => Sort::Neighbours,
+        ICMP | ICMPV6 => Sort::Of(Service::Icmp),
+        _ => Sort::Other,
+    }
+}
+
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -396,6 +433,48 @@ mod tests {
         assert_eq!(admitted(&[0, 0], full + 1), Some(Flaw::Oversize));
         assert_eq!(admitted(&[1, 0], full), Some(Flaw::PartialChecksum));
         assert_eq!(admitted(&[1, 1], full), Some(Flaw::Unsegmented));
+    }
+
+    /// Of this EtherType, with these bytes at their places in the IP packet.
+    fn frame(kind: [u8; 2], bytes: &[(usize, u8)]) -> Vec<u8> {
+        let mut frame = vec![0; ETHERNET_BYTES + 80];
+        frame[ETHERNET_BYTES - 2..ETHERNET_BYTES].copy_from_slice(&kind);
+        for (at, byte) in bytes {
+            frame[ETHERNET_BYTES + at] = *byte;
+        }
+        frame
+    }
+
+    #[test]
+    fn packets_are_sorted_by_protocol_and_port_in_both_families() {
+        const V4: [u8; 2] = [0x08, 0x00];
+        const V6: [u8; 2] = [0x86, 0xdd];
+        let dns = Sort::Of(Service::Dns);
+        let icmp = Sort::Of(Service::Icmp);
+        let of_v4 = |bytes: &[(usize, u8)]| sort(&frame(V4, &[&[(0, 0x45)], bytes].concat()));
+        let of_v6 = |bytes: &[(usize, u8)]| sort(&frame(V6, bytes));
+        assert_eq!(of_v4(&[(9, UDP), (23, 53)]), dns, "to port 53");
+        assert_eq!(of_v4(&[(9, UDP), (21, 53)]), dns, "from port 53");
+        assert_eq!(
+            of_v4(&[(0, 0x46), (9, UDP), (27, 53)]),
+            dns,
+            "with an option"
+        );
+        assert_eq!(of_v4(&[(9, UDP), (23, 54)]), Sort::Other);
+        assert_eq!(of_v4(&[(9, 6), (23, 53)]), Sort::Other, "TCP");
+        assert_eq!(
+            of_v4(&[(7, 1), (9, UDP), (23, 53)]),
+            Sort::Other,
+            "a later fragment"
+        );
+        assert_eq!(of_v4(&[(9, ICMP), (20, 8)]), icmp);
+        assert_eq!(of_v6(&[(6, UDP), (43, 53)]), dns);
+        assert_eq!(of_v6(&[(6, ICMPV6), (40, 128)]), icmp);
+        assert_eq!(of_v6(&[(6, ICMPV6), (40, 135)]), Sort::Neighbours);
+        assert_eq!(sort(&frame([0x08, 0x06], &[])), Sort::Neighbours, "ARP");
+        assert_eq!(sort(&[0; 5]), Sort::Other);
+        let short = &frame(V4, &[(0, 0x45), (9, UDP), (23, 53)])[..ETHERNET_BYTES + 22];
+        assert_eq!(sort(short), Sort::Other);
     }
 
     #[test]

@@ -18,13 +18,18 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_line::{Buffer, Line, Loss, NEAREST, Opportunities, Queue, Tally};
+use anabranch_line::{
+    Buffer, Impairments, Line, Loss, MTU_MAX_BYTES, MTU_MIN_BYTES, Nature, Opportunities, Queue,
+    Tally,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 const NS_PER_S: u64 = 1_000_000_000;
 const DELAY_MAX: Duration = Duration::from_secs(10);
+/// Set in the stream of a pipe's jitter, as in the simulator's.
+const JITTER: u64 = 1 << 62;
 
 /// A lossless line whose buffer holds 100 ms of its rate, and ten full packets at least.
 pub fn lossless(rate_bps: u64, delay: Duration) -> Line {
@@ -35,6 +40,7 @@ pub fn lossless(rate_bps: u64, delay: Duration) -> Line {
         loss: Loss::None,
         queue: Queue::DropTail,
         trace: None,
+        impairments: Impairments::default(),
     }
 }
 
@@ -43,9 +49,18 @@ pub fn check(line: &Line) -> Result<(), String> {
     if line.rate_bps == 0 {
         return Err("rate_bps = 0: at least 1".into());
     }
-    if line.delay > DELAY_MAX {
-        let [delay, most] = [line.delay, DELAY_MAX].map(|time| time.as_secs_f64());
-        return Err(format!("delay = {delay} s: at most {most} s"));
+    for (key, time) in [("delay", line.delay), ("jitter", line.impairments.jitter)] {
+        if time > DELAY_MAX {
+            let [time, most] = [time, DELAY_MAX].map(|time| time.as_secs_f64());
+            return Err(format!("{key} = {time} s: at most {most} s"));
+        }
+    }
+    if let Some(mtu_bytes) = line.impairments.mtu_bytes
+        && !(MTU_MIN_BYTES..=MTU_MAX_BYTES).contains(&mtu_bytes)
+    {
+        return Err(format!(
+            "mtu_bytes = {mtu_bytes}: {MTU_MIN_BYTES} to {MTU_MAX_BYTES}"
+        ));
     }
     if line.queue != Queue::DropTail {
         let name = line.queue.name();
@@ -94,7 +109,7 @@ pub struct Fates {
     pub offered: Tally,
     /// Came out at the far end.
     pub delivered: Tally,
-    /// Lost on the way, by the law of the line.
+    /// Lost on the way, by the law of the line, or because the line carries no such packets.
     pub lost: Tally,
     /// Found no room in the buffer.
     pub overflowed: Tally,
@@ -147,6 +162,8 @@ pub struct Pipe<T> {
     line: Line,
     out: bool,
     chance: Chance,
+    /// Of jitter.
+    delays: ChaCha8Rng,
     /// In order of arrival. The first `on_line` have been serialised, the others wait.
     parcels: VecDeque<Parcel<T>>,
     on_line: usize,
@@ -162,14 +179,18 @@ pub struct Pipe<T> {
 impl<T: Copy> Pipe<T> {
     /// The stream `stream` of `seed` decides which packets are lost, by their order, as it does in the simulator.
     pub fn new(line: Line, seed: u64, stream: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(stream);
+        let random = |stream| {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            random.set_stream(stream);
+            random
+        };
         Self {
             chance: Chance {
                 loss: line.loss,
                 bad: false,
-                random,
+                random: random(stream),
             },
+            delays: random(stream | JITTER),
             trace: line.opportunities(0),
             line,
             out: false,
@@ -199,15 +220,15 @@ impl<T: Copy> Pipe<T> {
 
     /// Offers a packet of `bytes` that reached the link at `now_ns`.
     pub fn offer(&mut self, now_ns: u64, bytes: u32, packet: T) -> Result<(), Refusal> {
-        self.offer_far(now_ns, bytes, NEAREST, packet)
+        self.offer_as(now_ns, bytes, Nature::ORDINARY, packet)
     }
 
-    /// The same, and its server is so many hops away.
-    pub fn offer_far(
+    /// The same, of a packet of which more is known.
+    pub fn offer_as(
         &mut self,
         now_ns: u64,
         bytes: u32,
-        hops: u16,
+        Nature { hops, sort }: Nature,
         packet: T,
     ) -> Result<(), Refusal> {
         self.fates.offered.add(bytes.into());
@@ -220,10 +241,12 @@ impl<T: Copy> Pipe<T> {
             self.fates.overflowed.add(bytes.into());
             return Err(Refusal::Queue);
         }
-        let lost = self.chance.strikes(hops);
+        let impairments = self.line.impairments;
+        let lost = !impairments.takes(bytes, sort) || self.chance.strikes(hops);
         let departs_ns = self.departure(now_ns, bytes);
         let ahead = self.parcels.back().map(|ahead| ahead.arrives_ns);
-        let arrives_ns = arrival(departs_ns, self.line.delay, ahead);
+        let later = Duration::from_nanos(impairments.later_ns(|| self.delays.next_u64()));
+        let arrives_ns = arrival(departs_ns, self.line.delay + later, ahead);
         self.queued_bytes += u64::from(bytes);
         self.parcels.push_back(Parcel {
             packet,
@@ -268,9 +291,9 @@ impl<T: Copy> Pipe<T> {
         }
     }
 
-    /// Changes rate, delay, loss and buffer; a trace stays what it is. Waiting packets are serialised at the new rate, the one on the
-    /// transmitter from its remaining bits on; the new delay is that of packets whose serialisation begins after the
-    /// change. A smaller buffer drops nothing that is inside.
+    /// Changes rate, delay, loss, impairments and buffer; a trace stays what it is. Waiting packets are serialised at the new rate,
+    /// the one on the transmitter from its remaining bits on; the new delay is that of packets whose serialisation begins after
+    /// the change, which have no jitter then. A smaller buffer drops nothing that is inside.
     pub fn set_line(&mut self, now_ns: u64, line: Line) {
         self.serialise_until(now_ns);
         if line.loss != self.line.loss {
@@ -376,7 +399,7 @@ fn threshold(probability: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_line::{Lte, TraceSource};
+    use anabranch_line::{Lte, Passage, Service, Sort, TraceSource};
     use proptest::prelude::*;
 
     use super::*;
@@ -628,6 +651,61 @@ mod tests {
     }
 
     #[test]
+    fn jitter_holds_packets_up_and_lets_none_overtake() {
+        let impairments = Impairments {
+            jitter: Duration::from_millis(20),
+            ..Impairments::default()
+        };
+        let jittery = Line {
+            impairments,
+            ..line(8_000_000, 10_000, Buffer::Unlimited)
+        };
+        let mut pipe = Pipe::new(jittery, 7, 0);
+        for packet in 0..1000u64 {
+            pipe.offer(packet * 2_000_000, 1_000, packet).unwrap();
+        }
+        let mut late_ns = Vec::new();
+        let mut expected = 0;
+        while let Some(arrival) = pipe.pop(u64::MAX) {
+            assert_eq!(arrival.packet, expected);
+            expected += 1;
+            late_ns.push(arrival.due_ns - arrival.packet * 2_000_000);
+        }
+        assert!(
+            late_ns
+                .iter()
+                .all(|ns| (11_000_000..31_000_000).contains(ns))
+        );
+        assert!(late_ns.iter().any(|ns| *ns > 25_000_000));
+    }
+
+    #[test]
+    fn what_is_too_long_or_of_no_service_that_the_line_carries_vanishes() {
+        let impairments = Impairments {
+            mtu_bytes: Some(1400),
+            passage: Passage::Only(Service::Dns),
+            ..Impairments::default()
+        };
+        let captive = Line {
+            impairments,
+            ..line(1_000_000_000, 0, Buffer::Unlimited)
+        };
+        let mut pipe = Pipe::new(captive, 7, 0);
+        let dns = Sort::Of(Service::Dns);
+        for (bytes, sort) in [(1400, dns), (1401, dns), (60, Sort::Other), (60, dns)] {
+            let nature = Nature {
+                sort,
+                ..Nature::ORDINARY
+            };
+            pipe.offer_as(0, bytes, nature, ()).unwrap();
+        }
+        let arrivals = std::iter::from_fn(|| pipe.pop(u64::MAX));
+        let lost: Vec<bool> = arrivals.map(|arrival| arrival.lost).collect();
+        assert_eq!(lost, [false, true, true, false]);
+        assert_eq!(pipe.fates().lost.packets, 2);
+    }
+
+    #[test]
     fn a_new_delay_holds_for_what_is_not_on_the_transmitter_and_nothing_overtakes() {
         let far = line(8_000_000, 10_000, Buffer::Packets(10));
         let mut pipe = Pipe::new(far.clone(), 0, 0);
@@ -664,6 +742,26 @@ mod tests {
                     ..plain()
                 },
                 "buffer",
+            ),
+            (
+                Line {
+                    impairments: Impairments {
+                        jitter: Duration::from_secs(11),
+                        ..Impairments::default()
+                    },
+                    ..plain()
+                },
+                "jitter",
+            ),
+            (
+                Line {
+                    impairments: Impairments {
+                        mtu_bytes: Some(67),
+                        ..Impairments::default()
+                    },
+                    ..plain()
+                },
+                "mtu_bytes",
             ),
         ] {
             assert!(check(&line).unwrap_err().contains(key));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Change, Direction, Loss, Place};
+use crate::{Change, Direction, Loss, Passage, Place, Service};
 
 #[test]
 fn faults_come_in_the_order_of_time() {
@@ -24,6 +24,34 @@ fn faults_come_in_the_order_of_time() {
 }
 
 #[test]
+fn impairments_begin_and_end_by_faults() {
+    let scenario = read(&format!(
+        r#"{MINIMAL}
+        fault = [
+            {{ at = "1s", link = "lte", jitter = "20ms" }},
+            {{ at = "2s", link = "lte", mtu = "1400B", direction = "down" }},
+            {{ at = "3s", link = "lte", mtu = false }},
+            {{ at = "4s", link = "lte", captive = "dns" }},
+            {{ at = "5s", link = "lte", captive = false }},
+            {{ at = "6s", link = "lte", filter = "icmp" }},
+        ]"#
+    ));
+    let changes: Vec<_> = scenario.faults.iter().map(|fault| fault.change).collect();
+    assert_eq!(
+        changes,
+        [
+            Change::Jitter(Duration::from_millis(20)),
+            Change::Mtu(Some(1400)),
+            Change::Mtu(None),
+            Change::Passage(Passage::Only(Service::Dns)),
+            Change::Passage(Passage::All),
+            Change::Passage(Passage::AllBut(Service::Icmp)),
+        ]
+    );
+    assert_eq!(scenario.faults[1].direction, Some(Direction::Down));
+}
+
+#[test]
 fn faults_that_cannot_happen_are_refused() {
     let fault = |text: &str| error_with(&format!("fault = [{{ {text} }}]"));
     assert_eq!(
@@ -40,7 +68,7 @@ fn faults_that_cannot_happen_are_refused() {
     );
     assert_eq!(
         fault(r#"at = "1s", link = "lte""#),
-        r#"fault[0] = { at = "1s", link = "lte" }: changes nothing; write one of change = "cut", change = "restore", rate, loss, delay"#
+        r#"fault[0] = { at = "1s", link = "lte" }: changes nothing; write one of change = "cut", change = "restore", rate, loss, delay, jitter, mtu, captive, filter"#
     );
     assert!(
         fault(r#"at = "1s", link = "lte", rate = 1000, delay = "1s""#)
@@ -63,6 +91,25 @@ fn faults_that_cannot_happen_are_refused() {
     assert_eq!(
         fault(r#"at = "1s", link = "lte", delay = "11s""#),
         r#"fault[0].delay = "11s": a delay is at most 10 s"#
+    );
+    assert_eq!(
+        fault(r#"at = "1s", link = "lte", mtu = 67"#),
+        r#"fault[0].mtu = 67: an MTU is 68 B to 65535 B, or false for any"#
+    );
+    assert_eq!(
+        fault(r#"at = "1s", link = "lte", jitter = "11s""#),
+        r#"fault[0].jitter = "11s": a jitter is at most 10 s"#
+    );
+    assert_eq!(
+        fault(r#"at = "1s", link = "lte", captive = "dns", filter = "icmp""#),
+        r#"fault[0].captive = "dns": a captive line carries nothing else; leave filter out"#
+    );
+    let jitter = error(&format!(
+        "{TRUNK}fault = [{{ at = \"1s\", link = \"7\", jitter = \"1ms\" }}]"
+    ));
+    assert!(
+        jitter.ends_with("only links and what is beyond them have it"),
+        "{jitter}"
     );
     let trunk = error(&format!(
         "{TRUNK}fault = [{{ at = \"1s\", link = \"8\", change = \"cut\" }}]"

@@ -15,7 +15,7 @@ mod written;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Buffer, Line, Load, Loss, Queue};
+use crate::{Buffer, Impairments, Line, Load, Loss, Queue};
 
 const MINIMAL: &str = r#"
 link.fiber = { down = "40mbit", up = "20mbit", delay = "6ms" }
@@ -74,6 +74,7 @@ fn two_lines_are_enough_and_the_rest_is_said_by_defaults() {
             buffer: Buffer::Bytes(500_000),
             loss: Loss::None,
             queue: Queue::DropTail,
+            impairments: Impairments::default(),
         }
     );
     assert_eq!((lte.up.rate_bps, lte.beyond.is_none()), (8_000_000, true));

@@ -2,7 +2,9 @@ use anabranch_core::multilink::{BinChoice, Parameters, Target};
 
 use super::*;
 use crate::file::policies;
-use crate::{Buffer, Change, Codel, FqCodel, Loss, Queue, Spread};
+use crate::{
+    Buffer, Change, Codel, FqCodel, Impairments, Loss, Passage, Probe, Queue, Service, Spread,
+};
 
 #[test]
 fn a_link_says_each_direction_and_its_second_hop() {
@@ -52,6 +54,68 @@ fn a_link_says_each_direction_and_its_second_hop() {
         (spec.rate_down_bps, spec.weight, spec.metered),
         (None, Some(3), true)
     );
+}
+
+#[test]
+fn a_line_may_hold_packets_up_drop_long_ones_and_carry_only_some() {
+    let scenario = read(
+        r#"
+        probes = ["dns", "icmp", "gateway"]
+        dead_servers = [3]
+        [link.dsl]
+        rate = "10mbit"
+        jitter = "20ms"
+        filter = "dns"
+        up = { mtu = "1400B", captive = "icmp" }
+        beyond = { rate = "10mbit", mtu = 1280, down = { mtu = false, filter = false } }
+        "#,
+    );
+    let site = site(&scenario);
+    assert_eq!(site.probes, [Probe::Dns, Probe::Icmp, Probe::Gateway]);
+    assert_eq!(site.dead_servers, [3]);
+    let link = &site.links[0];
+    let jitter = Duration::from_millis(20);
+    let of = |mtu_bytes, passage| Impairments {
+        jitter,
+        mtu_bytes,
+        passage,
+    };
+    let filters = Passage::AllBut(Service::Dns);
+    assert_eq!(link.down.impairments, of(None, filters));
+    let captive = Passage::Only(Service::Icmp);
+    assert_eq!(link.up.impairments, of(Some(1400), captive));
+    let beyond = link.beyond.as_ref().unwrap();
+    assert_eq!(beyond.down.impairments, Impairments::default());
+    assert_eq!(beyond.up.impairments.mtu_bytes, Some(1280));
+}
+
+#[test]
+fn impairments_that_cannot_be_are_refused_by_their_keys() {
+    let line = |text: &str| error(&format!("link.a = {{ rate = \"1mbit\", {text} }}"));
+    for (text, problem) in [
+        ("mtu = true", r#"say how long packets may be: "1400B""#),
+        (
+            "mtu = \"64B\"",
+            "an MTU is 68 B to 65535 B, or false for any",
+        ),
+        ("jitter = \"11s\"", "a jitter is at most 10 s"),
+        ("captive = \"tcp\"", "allowed: dns, icmp"),
+        (
+            "captive = \"dns\", filter = \"dns\"",
+            "a captive line carries nothing else; leave filter out",
+        ),
+    ] {
+        let refused = line(text);
+        assert!(refused.contains(problem), "{refused}");
+    }
+    let sublink =
+        error("trunk = { sublinks = 2, rate = \"1mbit\", sublink.1 = { jitter = \"1ms\" } }");
+    assert!(
+        sublink.contains("only links and what is beyond them have it"),
+        "{sublink}"
+    );
+    let near = error(&format!("probes = [\"gateway\"]\n{MINIMAL}"));
+    assert!(near.contains("name one on the internet at least"), "{near}");
 }
 
 #[test]

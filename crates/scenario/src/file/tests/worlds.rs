@@ -42,6 +42,21 @@ fn the_laboratory_refuses_what_only_the_simulator_can_do() {
 }
 
 #[test]
+fn whom_the_gateway_asks_and_dead_servers_are_for_the_simulator_and_impairments_for_both() {
+    for key in ["probes = [\"dns\"]", "dead_servers = [0]"] {
+        let file = parse(&format!("{key}\n{MINIMAL}")).unwrap();
+        assert!(file.fits(World::Sim).is_ok());
+        let refused = file.fits(World::Lab).unwrap_err().to_string();
+        assert!(refused.ends_with("run it in the simulator"), "{refused}");
+    }
+    let impaired = "link.a = { rate = \"1mbit\", jitter = \"1ms\", mtu = 1400, captive = \"dns\" }";
+    let file = parse(impaired).unwrap();
+    for world in [World::Sim, World::Lab] {
+        assert!(file.fits(world).is_ok());
+    }
+}
+
+#[test]
 fn a_peer_is_refused_where_it_is_not_and_has_no_classes() {
     let file = parse(&format!(
         "policies = [\"RR\", \"nftables\", \"RON\"]\n{MINIMAL}"

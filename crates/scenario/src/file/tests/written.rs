@@ -4,14 +4,14 @@ use super::*;
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error("link.a = { rate = \"1mbit\", speed = 3 }"),
-        "house.toml:1: link.a.speed = 3: unknown key; allowed: rate, down, up, delay, loss, buffer, queue, trace, beyond, declared, metered, weight, nat"
+        "house.toml:1: link.a.speed = 3: unknown key; allowed: rate, down, up, delay, loss, buffer, queue, trace, jitter, mtu, captive, filter, beyond, declared, metered, weight, nat"
     );
     assert!(
         error_with("polity = 1").starts_with("polity = 1: unknown key; allowed: name, length, ")
     );
     assert_eq!(
         error("\nlink.a = { rate = \"1mbit\", up = { bandwidth = 3 } }"),
-        "house.toml:2: link.a.up.bandwidth = 3: unknown key; allowed: rate, delay, loss, buffer, queue, trace"
+        "house.toml:2: link.a.up.bandwidth = 3: unknown key; allowed: rate, delay, loss, buffer, queue, trace, jitter, mtu, captive, filter"
     );
 }
 
