@@ -198,8 +198,18 @@ impl Group {
         self.silence.last_answer > Some(since)
     }
 
-    fn is_settled(&self, since: Time) -> bool {
-        self.is_heard(since) || self.lost > Some(since)
+    /// In a row, if any of them was sent since.
+    fn lost_since(&self, since: Time) -> u32 {
+        match self.lost > Some(since) {
+            true => self.silence.lost_in_a_row,
+            false => 0,
+        }
+    }
+
+    /// Not heard since and not asked, or the last answer is missing and fewer are than are enough.
+    fn is_to_be_asked(&self, since: Time, enough: u32) -> bool {
+        let is_lost = self.lost >= self.asked && self.silence.lost_in_a_row < enough;
+        !self.is_heard(since) && (self.asked <= Some(since) || is_lost)
     }
 }
 
@@ -410,12 +420,12 @@ impl Targets {
         far.filter(|group| group.is_heard(since)).count()
     }
 
-    /// Kinds of far targets that have neither answered since nor lost a probe that was sent since. Pages are asked in their own
-    /// time.
-    pub fn unsettled_kinds(&self, since: Time) -> impl Iterator<Item = TargetSpec> {
+    /// Kinds of far targets that have not answered since, and how many probes each has lost in a row, if any of these was sent since.
+    /// Pages are asked in their own time.
+    pub fn kinds_unheard(&self, since: Time) -> impl Iterator<Item = (TargetSpec, u32)> {
         let kinds = self.judged_kinds();
-        let unsettled = kinds.filter(move |group| !group.is_settled(since));
-        unsettled.map(|group| group.spec)
+        let unheard = kinds.filter(move |group| !group.is_heard(since));
+        unheard.map(move |group| (group.spec, group.lost_since(since)))
     }
 
     pub fn is_of(&self, index: usize, spec: TargetSpec) -> bool {
@@ -424,14 +434,14 @@ impl Targets {
             .is_some_and(|record| record.spec() == spec)
     }
 
-    /// One that has not been asked since is there.
-    pub fn has_unheard(&self, since: Time) -> bool {
-        self.unheard(since).is_some()
+    /// There is one that [`Targets::next_unheard`] gives.
+    pub fn has_unheard(&self, since: Time, enough: u32) -> bool {
+        self.unheard(since, enough).is_some()
     }
 
-    /// A target of a kind that was not asked since.
-    pub fn next_unheard(&mut self, since: Time) -> Option<usize> {
-        let spec = self.unheard(since)?;
+    /// A target of a kind that was not heard since, and of which fewer losses are known than are `enough`.
+    pub fn next_unheard(&mut self, since: Time, enough: u32) -> Option<usize> {
+        let spec = self.unheard(since, enough)?;
         Some(self.next_of_kind(spec))
     }
 
@@ -451,9 +461,9 @@ impl Targets {
         far().filter(move |group| only_pages || group.spec.kind != Kind::Http)
     }
 
-    fn unheard(&self, since: Time) -> Option<TargetSpec> {
+    fn unheard(&self, since: Time, enough: u32) -> Option<TargetSpec> {
         let mut kinds = self.judged_kinds();
-        let unheard = kinds.find(|group| !group.is_heard(since) && group.asked <= Some(since))?;
+        let unheard = kinds.find(|group| group.is_to_be_asked(since, enough))?;
         Some(unheard.spec)
     }
 

@@ -184,7 +184,7 @@ impl Line {
         time: Duration,
         said: Said,
         elsewhere: bool,
-        answers: fn(usize) -> bool,
+        answers: impl Fn(usize) -> bool,
     ) {
         for step in 0..time.as_millis() / 50 {
             let others = Others {
@@ -200,7 +200,7 @@ impl Line {
                 retried_ends: if is_counted { said.ends } else { 0 },
                 ..unanswered()
             };
-            self.run(Duration::from_millis(50), answers, |_| carried);
+            self.run(Duration::from_millis(50), &answers, |_| carried);
         }
     }
 
@@ -280,6 +280,46 @@ fn a_link_whose_other_kinds_fell_silent_is_captive_as_well() {
     line.run(S(60), |_| true, |_| nothing());
     line.complain(S(4), SEVERAL, true, dns_only);
     assert!(line.is_captive(), "{:?}", line.states);
+}
+
+#[test]
+fn a_link_that_loses_is_not_captive_for_it_and_one_that_is_captive_as_well_is_found() {
+    for percent in [10, 36] {
+        let mut taken = 0;
+        for seed in 0..50 {
+            let mut line = of_kinds();
+            line.run(S(120), lossy(seed, percent), |_| nothing());
+            let begun = line.now;
+            let answers = lossy(seed + 1000, percent);
+            line.complain(S(30), SEVERAL, true, &answers);
+            taken += usize::from(
+                line.states
+                    .iter()
+                    .any(|(_, state)| *state == State::Captive),
+            );
+            assert_eq!(line.falls(begun), [], "{percent} %, seed {seed}");
+        }
+        assert_eq!(taken, 0, "of 50 that lose {percent} %");
+    }
+    for seed in 0..20 {
+        let mut line = of_kinds();
+        line.run(S(120), lossy(seed, 36), |_| nothing());
+        let begun = line.now;
+        let chance = lossy(seed + 1000, 36);
+        let answers = |target| dns_only(target) && chance(target);
+        line.complain(S(15), SEVERAL, true, answers);
+        let captive = line
+            .states
+            .iter()
+            .find(|(at, state)| *at > begun && matches!(state, State::Captive | State::Down(_)));
+        // It carries nothing: down is no less true of it, where its resolvers' answers are lost, too.
+        let (at, _) = captive.unwrap_or_else(|| panic!("seed {seed}: {:?}", line.states));
+        assert!(
+            at.since(begun) < S(10),
+            "seed {seed}: {:?}",
+            at.since(begun)
+        );
+    }
 }
 
 #[test]

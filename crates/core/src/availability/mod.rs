@@ -276,6 +276,8 @@ pub struct Availability {
     weak: Watch,
     strict: Watch,
     complaint: Complaint,
+    /// While users complain, a kind that is not heard is silent after so many losses: one, of a link that loses nothing else.
+    silent_after: u32,
     others: Others,
     /// When a connection last made progress over it.
     progressed: Option<Time>,
@@ -333,6 +335,7 @@ impl Availability {
             weak: Watch::default(),
             strict: Watch::default(),
             complaint: Complaint::default(),
+            silent_after: 1,
             others: Others::default(),
             progressed: None,
             far_heard: None,
@@ -809,7 +812,7 @@ impl Availability {
             return Some(probe);
         }
         if let Some(since) = self.complaint_since()
-            && let Some(target) = self.targets.next_unheard(since)
+            && let Some(target) = self.targets.next_unheard(since, self.silent_after)
         {
             return Some(self.ask(now, load, target, true));
         }
@@ -858,7 +861,7 @@ impl Availability {
     pub fn probe_due(&self) -> Option<Time> {
         let unheard = self
             .complaint_since()
-            .filter(|since| self.targets.has_unheard(*since));
+            .filter(|since| self.targets.has_unheard(*since, self.silent_after));
         let due = [
             self.next_probe,
             unheard,
@@ -929,11 +932,15 @@ impl Availability {
         let Some(since) = self.complaint_since() else {
             return;
         };
-        let is_late = |spec: TargetSpec| {
-            let mut probes = self.outstanding.iter().filter(|probe| probe.sent > since);
-            probes.any(|probe| probe.due <= now && self.targets.is_of(probe.target, spec))
+        self.silent_after = 1 + self.beyond_chance(now) - self.config.down_consecutive;
+        let is_silent = |(spec, lost): (TargetSpec, u32)| {
+            let late = self.outstanding.iter().filter(|probe| {
+                let is_late = probe.sent > since && probe.due <= now && !probe.noted;
+                is_late && self.targets.is_of(probe.target, spec)
+            });
+            lost + late.count() as u32 >= self.silent_after
         };
-        if self.targets.unsettled_kinds(since).all(is_late) && self.targets.kinds_heard(since) < 2 {
+        if self.targets.kinds_unheard(since).all(is_silent) && self.targets.kinds_heard(since) < 2 {
             self.enter(now, State::Captive);
         }
     }
