@@ -201,5 +201,9 @@ pub fn arriving(port: Port, packet: Vec<u8>) -> Shot {
         ));
     }
     frame.extend(packet);
-    Shot { port, frame }
+    Shot {
+        port,
+        frame,
+        mark: 0,
+    }
 }

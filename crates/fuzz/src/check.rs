@@ -83,6 +83,7 @@ pub fn check(
         reason,
         is_turned: outcome.is_turned,
         is_returned: outcome.is_returned,
+        is_well_marked: outcome.is_well_marked,
     };
     case.remember();
     let ended = case.may_end();
@@ -106,6 +107,7 @@ struct Case<'a> {
     reason: &'static Reason,
     is_turned: bool,
     is_returned: bool,
+    is_well_marked: bool,
 }
 
 impl<'a> Case<'a> {
@@ -168,6 +170,10 @@ impl<'a> Case<'a> {
     /// Passing with a source of the LAN is leaving, unless the packet is the kernel's own or its NAT takes it.
     fn passed(&self) -> Verdict {
         demand!(self.output == self.input, "left to the kernel, but changed");
+        demand!(
+            self.is_well_marked,
+            "left to the kernel with a mark that says nothing"
+        );
         let lan = matches!(self.port, Port::Lan(_));
         match self.reason.name {
             "NOT_IP" => {

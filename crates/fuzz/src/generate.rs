@@ -160,6 +160,7 @@ impl Generator {
             84..88 => self.answer_call(),
             88..91 => self.stray(),
             91..93 => self.noise(),
+            93..95 => self.foreign_neighbour(),
             _ => self.again(),
         }
     }
@@ -173,6 +174,9 @@ impl Generator {
         let mut shot = build::arriving(port, packet);
         if self.rng.random_bool(0.04) {
             mutate::frame(&mut self.rng, &mut shot);
+        }
+        if self.rng.random_bool(0.1) {
+            shot.mark = mutate::mark(&mut self.rng);
         }
         self.pending.push_back(shot);
     }
@@ -541,6 +545,49 @@ impl Generator {
         self.send(port, packet);
     }
 
+    /// A host that is none of ours speaks on a segment of ours, with an address of that or in anybody's name.
+    fn foreign_neighbour(&mut self) {
+        let site = self.family();
+        let rng = &mut self.rng;
+        let segments = [Port::Lan(0), Port::Lan(1), Port::Link(0), Port::Link(1)];
+        let port = *segments.choose(rng).unwrap_or(&segments[0]);
+        let src = match rng.random_bool(0.8) {
+            true => unknown_on(port, site, rng.random()),
+            false => mutate::address(rng, site),
+        };
+        let ends = (
+            (src, rng.random()),
+            (mutate::address(rng, site), rng.random()),
+        );
+        let mut shot = match rng.random_range(0..4) {
+            0 if !src.is_ipv6() => asks_who_has(port, src, ends.1.0),
+            0 => {
+                let kind = *NEIGHBOURLY.choose(rng).unwrap_or(&135);
+                let mut packet = build::icmp(src, ends.1.0, (kind, 0, 0), &[0xfe; 24]);
+                packet[7] = 255;
+                build::arriving(port, packet)
+            }
+            1 => build::arriving(port, build::udp(ends.0, ends.1, 1, b"neighbour")),
+            2 => build::arriving(port, build::icmp(src, ends.1.0, (8, 0, 9), b"neighbour")),
+            _ => {
+                let says = Says {
+                    flags: *[SYN, SYN | ACK, ACK, RST].choose(rng).unwrap_or(&SYN),
+                    seq: rng.random(),
+                    ack: rng.random(),
+                    options: &[],
+                    payload: &[],
+                };
+                build::arriving(port, build::tcp(ends.0, ends.1, 1, &says))
+            }
+        };
+        let mac: [u8; 4] = rng.random();
+        shot.frame[8..12].copy_from_slice(&mac);
+        if rng.random_bool(0.2) {
+            mutate::frame(rng, &mut shot);
+        }
+        self.pending.push_back(shot);
+    }
+
     fn noise(&mut self) {
         let ports = Port::all();
         let port = *ports.choose(&mut self.rng).unwrap_or(&ports[0]);
@@ -705,6 +752,33 @@ fn near(server: IpAddr, subnet: u8) -> IpAddr {
             Ipv6Addr::from_bits(network | 0x100 | u128::from(subnet)).into()
         }
     }
+}
+
+/// An address of a segment's network, most likely nobody's.
+fn unknown_on(port: Port, site: &Addresses, number: u16) -> IpAddr {
+    let known = match port {
+        Port::Lan(lan) => site.gateway[usize::from(lan)],
+        Port::Link(link) => site.isp[usize::from(link)],
+    };
+    match known {
+        IpAddr::V4(known) => {
+            Ipv4Addr::from_bits(known.to_bits() & !0xff | u32::from(number & 0xff)).into()
+        }
+        IpAddr::V6(known) => {
+            Ipv6Addr::from_bits(known.to_bits() & !0xffff | u128::from(number)).into()
+        }
+    }
+}
+
+/// An ARP request (RFC 826): of IPv4 over Ethernet.
+fn asks_who_has(port: Port, asker: IpAddr, asked: IpAddr) -> Shot {
+    let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    packet.resize(28, 2);
+    write_address(&mut packet, 14, asker);
+    write_address(&mut packet, 24, asked);
+    let mut shot = build::arriving(port, packet);
+    shot.frame[12..14].copy_from_slice(&[8, 6]);
+    shot
 }
 
 /// One of the hosts behind the LAN router; of IPv6 each in a network of its own, as far as there are.

@@ -169,6 +169,10 @@ pub fn is_sendable(shot: &Shot) -> bool {
 }
 
 fn judge(port: Port, frame: &[u8]) -> Verdict {
+    if let Some([0x81, 0] | [0x88, 0xa8]) = frame.get(12..14) {
+        let frame = crate::script::to_hex(frame);
+        return Err(format!("{port}: a VLAN tag has left: {frame}"));
+    }
     let Some(ip) = Ip::of_frame(frame) else {
         return Ok(());
     };

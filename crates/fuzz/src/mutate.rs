@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::build;
 use crate::read::{DESTINATION, FRAGMENT, HOPS, ICMP, ICMP6, IPV6, Ip, ROUTING, TCP, word};
+use crate::rig::is_reserved;
 use crate::script::Shot;
 use crate::site::{self, Addresses};
 use crate::sum;
@@ -411,20 +412,44 @@ fn mend_quote(rng: &mut ChaCha8Rng, packet: &mut [u8]) {
     }
 }
 
+/// A tag of 802.1Q, or of a provider (802.1ad): a mere priority, or a VLAN.
+fn tag(rng: &mut ChaCha8Rng) -> [u8; 4] {
+    let kinds = [[0x81, 0], [0x81, 0], [0x88, 0xa8]];
+    let [high, low] = *kinds.choose(rng).unwrap_or(&kinds[0]);
+    let vlan = *[0, 0, 1, 5, 0xff].choose(rng).unwrap_or(&0);
+    [high, low, rng.random_range(0..8) << 5, vlan]
+}
+
+/// What another program may mark a packet with: none of the marks that only the gateway sets, but some that are like them.
+pub fn mark(rng: &mut ChaCha8Rng) -> u32 {
+    let likes = [
+        1,
+        0xff,
+        0xac00_0001,
+        0xaf00_0001,
+        0xad00_0000,
+        0x0ab0_0001,
+        0xa800_0001,
+        u32::MAX,
+    ];
+    let any = match rng.random_bool(0.5) {
+        true => *likes.choose(rng).unwrap_or(&1),
+        false => rng.random(),
+    };
+    if is_reserved(any) { 0 } else { any }
+}
+
 /// Changes what is before the IP header.
 pub fn frame(rng: &mut ChaCha8Rng, shot: &mut Shot) {
     if shot.port.header() == 0 {
         return;
     }
     let frame = &mut shot.frame;
-    match rng.random_range(0..6) {
-        0 => {
-            let tag = [0x81, 0, 0, rng.random()];
-            frame.splice(12..12, tag);
-        }
-        1 => {
-            let tags = [0x88, 0xa8, 0, 1, 0x81, 0, 0, 2];
-            frame.splice(12..12, tags);
+    match rng.random_range(0..7) {
+        0 | 1 => {
+            for _ in 0..*[1, 2, 2, 3].choose(rng).unwrap_or(&1) {
+                frame.splice(12..12, tag(rng));
+            }
         }
         2 => {
             let kinds = [[0x86, 0xdd], [8, 0], [8, 6], [0, 46], [0x88, 0x64]];
@@ -432,7 +457,9 @@ pub fn frame(rng: &mut ChaCha8Rng, shot: &mut Shot) {
             frame[12..14].copy_from_slice(&kind);
         }
         3 => frame[..6].fill(0xff),
-        4 => frame[11] = rng.random(),
+        // For another host of the segment, or a group of them.
+        4 => frame[..6].copy_from_slice(&[2 | rng.random_range(0..2), 0, 0, 0, 2, rng.random()]),
+        5 => frame[11] = rng.random(),
         _ => frame.resize(frame.len() + rng.random_range(1..40), 0),
     }
 }

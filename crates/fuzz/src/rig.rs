@@ -26,7 +26,7 @@ use crate::check;
 use crate::kernel::RawMap;
 use crate::live;
 use crate::read::{Ip, TCP, UDP};
-use crate::script::to_hex;
+use crate::script::{Shot, to_hex};
 use crate::shares::{self, Limit, Payments};
 use crate::site::*;
 use crate::tables::Tables;
@@ -36,6 +36,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const CONTEXT_MARK: usize = 8;
 const CONTEXT_IFINDEX: usize = 40;
 const CONTEXT: usize = 44;
+/// More than the whole of it, which is handed back.
+const CONTEXT_ROOM: usize = 512;
 /// `BPF_PROG_TEST_RUN` wants an Ethernet and an IP header, and the packet and room around it in one page.
 pub const FRAME_MIN: usize = 34;
 /// The same for IPv6.
@@ -48,8 +50,27 @@ const FALLBACK_MARK: u32 = 0x0ab0_0001;
 const HAIRPIN_MARK: u32 = 0xac00_0000;
 /// Of `bpf/lib/rival.h`: the link is in the lowest bits.
 const RIVAL_MARK: u32 = 0xae00_0000;
+/// The same: an answer that comes too late.
+const LOSER_MARK: u32 = 0xaf00_0000;
+/// Of `bpf/lib/frag.h`: what is to be cut off is in the lower bits.
+const TAIL_MARK: u32 = 0xab00_0000;
+/// Of `bpf/include/anabranch.h`, for the host's rules.
+const STRAY_MARK: u32 = 0xad00_0000;
+/// Where the fallback's link stands in its mark.
+const FALLBACK_LINK: u32 = 0xff << abi::FALLBACK_LINK_SHIFT;
 /// What is told anew for every round, or lasts. Everything else in the pins is state.
 const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];
+
+/// Whether the programs take a mark for one of their own, which no other program may set (docs/neighbours.md).
+pub fn is_reserved(mark: u32) -> bool {
+    let kind = mark & 0xff00_0000;
+    [TAIL_MARK, RIVAL_MARK].contains(&kind) || [HAIRPIN_MARK, LOSER_MARK].contains(&mark)
+}
+
+/// Whether the host's rules are told something by a mark.
+fn is_told(mark: u32) -> bool {
+    mark == STRAY_MARK || mark & !FALLBACK_LINK == FALLBACK_MARK
+}
 
 /// `TC_ACT_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +118,8 @@ pub struct Outcome {
     pub frame: Vec<u8>,
     /// The frame is the gateway's answer, and goes back to where the packet came from.
     pub is_returned: bool,
+    /// The packet's mark is the one it came with, or says something to the host's rules.
+    pub is_well_marked: bool,
     /// The packet was one LAN host's to another, coming back.
     pub is_turned: bool,
 }
@@ -253,8 +276,8 @@ impl Rig {
     }
 
     /// A frame arrives.
-    pub fn arrive(&mut self, port: Port, frame: &[u8]) -> Result<Outcome> {
-        self.arrive_marked(port, frame, 0)
+    pub fn arrive(&mut self, shot: &Shot) -> Result<Outcome> {
+        self.arrive_marked(shot.port, &shot.frame, shot.mark)
     }
 
     /// What one LAN host sent to another's external address comes back.
@@ -313,10 +336,12 @@ impl Rig {
         context[CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
         context[CONTEXT_IFINDEX..].copy_from_slice(&index.to_ne_bytes());
         let mut output = std::mem::take(&mut self.output);
+        let mut left = [0; CONTEXT_ROOM];
         let options = TestRunOptions {
             data_in: Some(frame),
             data_out: Some(&mut output),
             ctx_in: Some(&context),
+            ctx_out: Some(&mut left),
             ..TestRunOptions::new()
         };
         let ran = self.plane()?.program(program)?.test_run(options);
@@ -331,7 +356,10 @@ impl Rig {
         }
         let frame_left = self.output[..ran.data_size_out as usize].to_vec();
         let action = Action::of(ran.return_value);
+        let bytes = left[CONTEXT_MARK..][..4].try_into().expect("4 bytes");
+        let mark_left = u32::from_ne_bytes(bytes);
         Ok(Outcome {
+            is_well_marked: mark_left == mark || is_told(mark_left),
             is_turned: mark == HAIRPIN_MARK,
             is_returned: action == Action::Redirect && is_for_sender(port, frame, &frame_left),
             action,

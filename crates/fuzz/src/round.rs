@@ -259,7 +259,7 @@ impl Arena {
     }
 
     fn take(&mut self, shot: &Shot) -> Result<(Outcome, Verdict)> {
-        let outcome = self.rig.arrive(shot.port, &shot.frame)?;
+        let outcome = self.rig.arrive(shot)?;
         let mut verdict = self.judge(shot.port, &shot.frame, &outcome);
         if let Some(port) = turned_at(&outcome) {
             let back = self.rig.come_back(port, &outcome.frame)?;

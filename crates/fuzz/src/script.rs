@@ -4,12 +4,12 @@
 //! # why it is here
 //! round fallback=true mtu=1500,576,1500
 //! lan0 020000000001020000000002080045…
-//! wan0 …
+//! wan0 mark=00c0ffee …
 //! ```
 //!
-//! A line of the layer-3 link `wan2` begins with the IP header. Keys that `round` does not name have their defaults.
+//! A mark is what another program has set. A line of the layer-3 link `wan2` begins with the IP header. Keys that `round` does not name have their defaults.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
 
@@ -24,6 +24,35 @@ pub struct Shot {
     pub port: Port,
     /// Ethernet, but on the bare link.
     pub frame: Vec<u8>,
+    /// Of the host, set by another program; 0: there is none.
+    pub mark: u32,
+}
+
+impl Shot {
+    fn parse(port: &str, rest: &str) -> Result<Self> {
+        let marked = rest
+            .strip_prefix("mark=")
+            .and_then(|rest| rest.split_once(' '));
+        let (mark, digits) = match marked {
+            Some((mark, digits)) => (u32::from_str_radix(mark, 16)?, digits),
+            None => (0, rest),
+        };
+        Ok(Self {
+            port: port.parse()?,
+            frame: from_hex(digits)?,
+            mark,
+        })
+    }
+}
+
+impl fmt::Display for Shot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.port)?;
+        if self.mark != 0 {
+            write!(f, "mark={:08x} ", self.mark)?;
+        }
+        f.write_str(&to_hex(&self.frame))
+    }
 }
 
 /// Packets for a gateway that knows nothing yet.
@@ -51,10 +80,9 @@ impl Script {
             match line.split_once(' ') {
                 _ if line.is_empty() || line.starts_with('#') => {}
                 Some(("round", words)) => script.told = words.parse().with_context(at)?,
-                Some((port, digits)) => script.shots.push(Shot {
-                    port: port.parse().with_context(at)?,
-                    frame: from_hex(digits).with_context(at)?,
-                }),
+                Some((port, rest)) => {
+                    script.shots.push(Shot::parse(port, rest).with_context(at)?);
+                }
                 None => anyhow::bail!("line {}: expected a port and a frame", number + 1),
             }
         }
@@ -69,8 +97,8 @@ impl Script {
             let _ = writeln!(text, "# {line}");
         }
         let _ = writeln!(text, "round {}", self.told);
-        for (place, Shot { port, frame }) in self.shots.iter().enumerate() {
-            let _ = writeln!(text, "{port} {}", to_hex(frame));
+        for (place, shot) in self.shots.iter().enumerate() {
+            let _ = writeln!(text, "{shot}");
             if let Some(note) = notes.get(place) {
                 let _ = writeln!(text, "#   {note}");
             }
@@ -102,9 +130,10 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read_again() {
-        let shot = |port: &str, frame: &[u8]| Shot {
+        let shot = |port: &str, frame: &[u8], mark| Shot {
             port: port.parse().unwrap(),
             frame: frame.to_vec(),
+            mark,
         };
         let script = Script {
             told: Told {
@@ -112,7 +141,7 @@ mod tests {
                 mtu: [1500, 576, 1492],
                 ..Told::default()
             },
-            shots: vec![shot("lan1", &[0, 255]), shot("wan2", &[69])],
+            shots: vec![shot("lan1", &[0, 255], 0), shot("wan2", &[69], 0xc0_ffee)],
         };
         let text = script.print("two lines\nof why", &["a note".to_string()]);
         assert_eq!(Script::parse(&text).unwrap(), script);

@@ -61,6 +61,9 @@ pub const UNANSWERED_NS: u64 = 240 * SECOND_NS;
 /// Of a connection.
 pub const ESTABLISHED_NS: u64 = 7440 * SECOND_NS;
 
+/// What other programs may have marked packets with, none of which says anything here; the last is like one of ours.
+const OTHERS_MARKS: [u32; 3] = [0, 0x00c0_ffee, 0xac00_0001];
+
 /// As in `bpf/lib/ambient.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -109,6 +112,8 @@ pub struct Loaded {
     prefixes: HashMap<MapData, Prefix, Paths>,
     ambient: Array<MapData, Ambient>,
     told: Ambient,
+    /// Packets.
+    arrived: usize,
     now_ns: Arc<AtomicU64>,
     _inside: Entered,
     _namespace: Namespace,
@@ -140,6 +145,7 @@ impl Loaded {
                 now_ns: 0,
                 random: 0,
             },
+            arrived: 0,
             now_ns,
             plane,
             pins,
@@ -202,7 +208,9 @@ impl Loaded {
     }
 
     fn arrive(&mut self, program: &'static str, port: Port, packet: Vec<u8>) -> Result<Outcome> {
-        self.run(program, &build::arriving(port, packet).frame, 0)
+        self.arrived += 1;
+        let mark = OTHERS_MARKS[self.arrived % OTHERS_MARKS.len()];
+        self.run(program, &build::arriving(port, packet).frame, mark)
     }
 
     /// What a program has made of a packet arrives from the LAN, for a link.
