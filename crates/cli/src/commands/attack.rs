@@ -79,7 +79,10 @@ fn trials(
         let families = args.family.list().iter();
         let settings = families.flat_map(|&family| rtts_ms.iter().map(move |&rtt| (family, rtt)));
         for (family, rtt_ms) in settings {
-            trials.extend(subjects.iter().map(|&subject| Trial {
+            let concerned = subjects
+                .iter()
+                .filter(|subject| attack.concerns(**subject, family));
+            trials.extend(concerned.map(|&subject| Trial {
                 attack,
                 subject,
                 family,
@@ -143,6 +146,9 @@ fn shown(rows: &[Row], verbose: bool) -> String {
         ">queries",
         ">own pings",
         ">newcomer",
+        ">links falsely lost",
+        ">broken link up",
+        ">steered",
         "",
     ]);
     for row in rows {
@@ -157,7 +163,10 @@ fn shown(rows: &[Row], verbose: bool) -> String {
             of(row.queries_ok, row.queries_tried),
             of(row.own_pings_ok, PINGS),
             of(row.newcomer_ok, row.newcomer_tried),
-            verdict(row),
+            falsely_lost(row),
+            or_nothing(row.verdicts.and_then(|all| all.broken_up_s).map(seconds)),
+            or_nothing(row.steered.map(|count| count.to_string())),
+            failures(row),
         ]);
     }
     let mut text = columns.to_string();
@@ -171,17 +180,33 @@ fn of(good: usize, tried: usize) -> String {
     format!("{good}/{tried}")
 }
 
-fn verdict(row: &Row) -> String {
-    match (row.lossless(), row.invalid) {
-        (true, _) => String::new(),
+fn falsely_lost(row: &Row) -> String {
+    or_nothing(row.verdicts.map(|all| match all.falsely_lost {
+        0 => "0".to_owned(),
+        links => format!("{links}, {}", seconds(all.falsely_lost_s)),
+    }))
+}
+
+fn seconds(seconds: f64) -> String {
+    format!("{seconds:.1} s")
+}
+
+fn or_nothing(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".into())
+}
+
+fn failures(row: &Row) -> String {
+    let words = row.failures().join(", ");
+    match (words.is_empty(), row.invalid) {
+        (true, _) => words,
         (false, true) => table::doubtful("invalid: this machine lost packets").to_string(),
-        (false, false) => table::bad("lost").to_string(),
+        (false, false) => table::bad(words).to_string(),
     }
 }
 
 fn details(row: &Row) -> String {
     let mut text = format!(
-        "\n{} on {}, {}, {} ms: {} packets passed, {} with a LAN source; dropped by this machine: {} by processors, {} by devices\n",
+        "\n{} on {}, {}, {} ms: {} packets passed, {} with a LAN source or a tag; dropped by this machine: {} by processors, {} by devices\n",
         row.attack,
         word(row.subject),
         row.family,
@@ -206,11 +231,17 @@ fn details(row: &Row) -> String {
 fn judged(rows: &[Row]) -> anyhow::Result<()> {
     let ours = rows.iter().filter(|row| row.subject == Subject::Anabranch);
     let failed: Vec<_> = ours
-        .filter(|row| !row.invalid && !row.lossless())
-        .map(|row| format!("{} of {} at {} ms", row.attack, row.family, row.rtt_ms))
+        .filter(|row| !row.invalid && !row.failures().is_empty())
+        .map(|row| {
+            let failures = row.failures().join(", ");
+            format!(
+                "{} of {} at {} ms ({failures})",
+                row.attack, row.family, row.rtt_ms
+            )
+        })
         .collect();
     if failed.is_empty() {
         return Ok(());
     }
-    bail!("anabranch lost something under {}", failed.join(", "))
+    bail!("anabranch failed under {}", failed.join(", "))
 }

@@ -71,7 +71,7 @@ impl Flood {
             .override_global("lan", &kinds::lan(family), true)
             .load(OBJECT)
             .map_err(failed("loading"))?;
-        for name in ["generate", "sink", "collude"] {
+        for name in ["generate", "sink", "serve", "collude"] {
             let program = program(&mut programs, name)?;
             program.load().map_err(failed(name))?;
         }
@@ -89,6 +89,11 @@ impl Flood {
     pub fn sink_at(&mut self, routers: &[Namespace]) -> Result<()> {
         let mut routers = routers.iter();
         routers.try_for_each(|router| self.attach("sink", router, ISP_DEVICE))
+    }
+
+    /// Lets a server behind the gateway answer what the attack sends it.
+    pub fn serve_at(&mut self, server: &Namespace) -> Result<()> {
+        self.attach("serve", server, HOST_DEVICE)
     }
 
     /// Lets what comes back from there end, or be answered, at the attacker on the LAN.
@@ -140,7 +145,8 @@ impl Flood {
             let frames = (f64::from(rate_pps) * TICK.as_secs_f64()).ceil() as u32;
             self.make(generator, frames)?;
             let now = Instant::now();
-            next += Duration::from_secs_f64(f64::from(frames) / f64::from(rate_pps));
+            let due = f64::from(frames) / f64::from(rate_pps.max(1));
+            next += Duration::from_secs_f64(due).max(TICK);
             next = next.max(now.checked_sub(DEBT_MAX).unwrap_or(now));
             std::thread::sleep(next.saturating_duration_since(now));
         }
@@ -187,13 +193,13 @@ fn claim() -> std::io::Result<()> {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    use super::super::kinds::ATTACKS;
+    use super::super::{ATTACKS, Attack, Subject};
     use super::*;
 
     const TC_ACT_REDIRECT: u32 = 7;
     const LOOPBACK: u32 = 1;
 
-    fn flood(attack: &super::super::Attack, family: Family) -> Flood {
+    fn flood(attack: &Attack, family: Family) -> Flood {
         let external: IpAddr = match family {
             Family::V4 => Ipv4Addr::new(100, 64, 0, 2).into(),
             Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 2).into(),
@@ -234,6 +240,9 @@ mod tests {
 
     /// The addresses of a frame, its protocol, whether it is a fragment, and its transport.
     fn read(frame: &[u8]) -> (&[u8], u8, bool, &[u8]) {
+        if frame[12..14] == [0x81, 0] {
+            return read(&frame[4..]);
+        }
         let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
         if frame[12..14] == [8, 0] {
             let (l4, end) = (
@@ -276,12 +285,17 @@ mod tests {
     #[test]
     fn the_frames_of_every_attack_have_sound_checksums_and_differ() {
         in_a_namespace(|family| {
-            for attack in &ATTACKS {
+            let concern = |attack: &&Attack| attack.concerns(Subject::Anabranch, family);
+            for attack in ATTACKS.iter().filter(concern) {
                 let mut flood = flood(attack, family);
-                let [one, other] = [(); 2].map(|()| generate(&mut flood));
-                assert_sound(attack.name, &one);
-                assert_ne!(one, other, "{}", attack.name);
-                assert_eq!(flood.counted().unwrap().made, 2);
+                // Of eight hosts some follow themselves.
+                let frames = [(); 16].map(|()| generate(&mut flood));
+                frames
+                    .iter()
+                    .for_each(|frame| assert_sound(attack.name, frame));
+                let differs = frames.iter().any(|frame| *frame != frames[0]);
+                assert!(differs, "{}", attack.name);
+                assert_eq!(flood.counted().unwrap().made, 16);
             }
         });
     }
@@ -289,7 +303,7 @@ mod tests {
     #[test]
     fn a_server_that_helps_completes_the_handshake() {
         in_a_namespace(|family| {
-            let attack = super::super::Attack::named("connections").unwrap();
+            let attack = Attack::named("connections").unwrap();
             let mut flood = flood(attack, family);
             let syn = generate(&mut flood);
             let (answer, verdict) = run(&mut flood, "sink", &syn);
@@ -309,6 +323,75 @@ mod tests {
             assert_eq!(last.3[8..12], next(&answer.3[4..8]).to_be_bytes());
             let counted = flood.counted().unwrap();
             assert_eq!((counted.arrived, counted.leaked), (1, 1));
+        });
+    }
+
+    const ASKER: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+    /// The gateway asks whose an address is: by ARP, or by a neighbour solicitation.
+    fn who_has(asked: IpAddr) -> Vec<u8> {
+        match asked {
+            IpAddr::V4(asked) => [
+                &[0xff; 6][..],
+                &ASKER,
+                &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
+                &ASKER,
+                &[10, 80, 0, 1, 0, 0, 0, 0, 0, 0],
+                &asked.octets(),
+            ]
+            .concat(),
+            IpAddr::V6(asked) => {
+                let gateway = Ipv6Addr::new(0xfd00, 0x80, 0, 0, 0, 0, 0, 1);
+                [
+                    &[0x33, 0x33, 0xff, 0, 0, 9][..],
+                    &ASKER,
+                    &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255],
+                    &gateway.octets(),
+                    &Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 9).octets(),
+                    &[135, 0, 0, 0, 0, 0, 0, 0],
+                    &asked.octets(),
+                    &[1, 1],
+                    &ASKER,
+                ]
+                .concat()
+            }
+        }
+    }
+
+    #[test]
+    fn an_attacker_says_of_invented_addresses_that_they_are_its_own() {
+        in_a_namespace(|family| {
+            let attack = Attack::named("neighbours-answered").unwrap();
+            let mut flood = flood(attack, family);
+            let echo = generate(&mut flood);
+            let (own, is_ipv6) = (&echo[6..12], family == Family::V6);
+            let invented = read(&echo).0;
+            let invented: IpAddr = match is_ipv6 {
+                true => <[u8; 16]>::try_from(&invented[..16]).unwrap().into(),
+                false => <[u8; 4]>::try_from(&invented[..4]).unwrap().into(),
+            };
+            let question = who_has(invented);
+            let (answer, verdict) = run(&mut flood, "collude", &question);
+            assert_eq!(verdict, TC_ACT_REDIRECT);
+            assert_eq!((&answer[..6], &answer[6..12]), (&ASKER[..], own));
+            if is_ipv6 {
+                assert_sound("advertisement", &answer);
+                assert_eq!((answer[54], &answer[22..38]), (136, &question[62..78]));
+                assert_eq!((&answer[62..78], &answer[80..]), (&question[62..78], own));
+            } else {
+                assert_eq!((answer[21], &answer[22..28]), (2, own));
+                assert_eq!(
+                    (&answer[28..32], &answer[32..]),
+                    (&question[38..], &question[22..32])
+                );
+            }
+            let of_another = who_has(crate::topology::CLIENTS.address(family, 0));
+            let (untouched, verdict) = run(&mut flood, "collude", &of_another);
+            assert_eq!(
+                (untouched, verdict.cast_signed()),
+                (of_another, -1),
+                "TC_ACT_UNSPEC"
+            );
         });
     }
 

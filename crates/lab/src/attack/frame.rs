@@ -1,17 +1,19 @@
 //! The frames of a flood: a template, and which of its fields are random.
 
-use std::net::IpAddr;
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
 
 use anabranch_scenario::Family;
 use aya::Pod;
 
-use super::innocent::TCP_PORT;
+use super::innocent::{TCP_PORT, UDP_PORT};
 
 /// As in `bpf/flood.bpf.c`.
 const FRAME_MAX: usize = 128;
 /// 64 bytes on the wire, less the frame check sequence.
 const FRAME_MIN: usize = 60;
-const IP_AT: usize = 14;
+/// A priority tag, or one of VLAN 1, before one of VLAN 5 (IEEE 802.1Q §9.6).
+const DOUBLE_TAG: [u8; 8] = [0x81, 0, 0, 0, 0x81, 0, 0, 5];
 /// A TCP header with one option of four bytes, or another header and data.
 const L4_BYTES: usize = 24;
 /// An extension header of IPv6 says so, or the header of IPv4 (RFC 8200 section 4.5).
@@ -20,6 +22,11 @@ const FRAGMENT_BYTES: usize = 8;
 const OPTIONS_BYTES: usize = 40;
 const EXTENSIONS: usize = 6;
 const ICMP_BYTES: usize = 8;
+
+/// Connections that Linux tracks on a machine of some memory.
+const CONNTRACK_USUAL: u32 = 1 << 18;
+/// What a host advertises that is no router.
+const ROGUE_NETWORK: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, 0);
 
 /// Bits of [`Plan::random`], as in `bpf/flood.bpf.c`.
 pub(super) mod random {
@@ -31,6 +38,12 @@ pub(super) mod random {
     /// Of the transport, behind the ports: TCP's sequence number, ICMP echo's identifier and number.
     pub const FIRST_WORD: u32 = 32;
     pub const IP_ID: u32 = 64;
+    /// One of eight hosts: MAC and source.
+    pub const HOST: u32 = 128;
+    /// Priority and VLAN of the first of two tags.
+    pub const TAG: u32 = 256;
+    /// Not random: as many sources in turn as the recipe says.
+    pub const SOURCES_IN_TURN: u32 = 512;
     pub const PORTS: u32 = SOURCE_PORT | DESTINATION_PORT;
 }
 
@@ -42,6 +55,8 @@ pub(super) enum Payload {
     SynOfServer,
     Ack,
     Udp,
+    /// A datagram for the port of a resolver.
+    Question,
     Echo,
     /// Of a UDP datagram, more to follow.
     FirstFragment,
@@ -51,15 +66,18 @@ pub(super) enum Payload {
     Chain,
     /// An ICMP error that quotes a SYN of whom it is for.
     Error,
+    /// A router's advertisement of a network and of itself, of IPv6 alone (RFC 4861 section 4.2).
+    Advertisement,
 }
 
 impl Payload {
     fn protocol(self, family: Family) -> u8 {
         match (self, family) {
             (Self::Syn | Self::SynOfServer | Self::Ack, _) => 6,
-            (Self::Udp | Self::Chain | Self::FirstFragment | Self::LaterFragment, _) => 17,
-            (Self::Echo | Self::Error, Family::V4) => 1,
-            (Self::Echo | Self::Error, Family::V6) => 58,
+            (Self::Udp | Self::Question | Self::Chain, _) => 17,
+            (Self::FirstFragment | Self::LaterFragment, _) => 17,
+            (Self::Echo | Self::Error | Self::Advertisement, Family::V4) => 1,
+            (Self::Echo | Self::Error | Self::Advertisement, Family::V6) => 58,
         }
     }
 
@@ -79,8 +97,8 @@ impl Payload {
     fn checksum_at(self) -> usize {
         match self {
             Self::Syn | Self::SynOfServer | Self::Ack => 16,
-            Self::Udp | Self::Chain => 6,
-            Self::Echo | Self::Error => 2,
+            Self::Udp | Self::Question | Self::Chain => 6,
+            Self::Echo | Self::Error | Self::Advertisement => 2,
             // A datagram in fragments goes without.
             Self::FirstFragment | Self::LaterFragment => 0,
         }
@@ -105,13 +123,26 @@ impl Payload {
                 bytes[20..24].copy_from_slice(&[2, 4, 0x05, 0xb4]);
             }
             Self::Udp | Self::Chain => bytes[..6].copy_from_slice(&[4, 0, 4, 0, 0, L4_BYTES as u8]),
+            Self::Question => {
+                bytes[..6].copy_from_slice(&[4, 0, 0, UDP_PORT as u8, 0, L4_BYTES as u8]);
+            }
             Self::FirstFragment => bytes[..6].copy_from_slice(&[4, 0, 4, 0, 0x05, 0xdc]),
             Self::Echo => bytes[0] = if ends.is_ipv6() { 128 } else { 8 },
             Self::LaterFragment => {}
             Self::Error => return ends.error(),
+            Self::Advertisement => return advertisement(),
         }
         bytes
     }
+}
+
+/// Of a default router for half an hour, and of a network for two hours, whose addresses hosts may make up.
+fn advertisement() -> Vec<u8> {
+    let router = [134, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
+    let network = [
+        3, 4, 64, 0xc0, 0, 0, 0x1c, 0x20, 0, 0, 0x0e, 0x10, 0, 0, 0, 0,
+    ];
+    [&router[..], &network, &ROGUE_NETWORK.octets()].concat()
 }
 
 /// Addresses in network byte order, of IPv4 the last word: `first`, with any bits of `mask`.
@@ -125,8 +156,11 @@ pub(super) struct Range {
 impl Range {
     pub fn prefix(first: IpAddr, length: u32) -> Self {
         let (bits, mask) = match first {
-            IpAddr::V4(first) => (first.to_bits().into(), (u32::MAX >> length).into()),
-            IpAddr::V6(first) => (first.to_bits(), u128::MAX >> length),
+            IpAddr::V4(first) => (
+                first.to_bits().into(),
+                u32::MAX.checked_shr(length).unwrap_or(0).into(),
+            ),
+            IpAddr::V6(first) => (first.to_bits(), u128::MAX.checked_shr(length).unwrap_or(0)),
         };
         let words = |bits: u128| [96, 64, 32, 0].map(|shift| ((bits >> shift) as u32).to_be());
         Self {
@@ -146,6 +180,7 @@ pub(super) struct Plan {
     destinations: Range,
     is_ipv6: u32,
     length: u32,
+    ip: u32,
     l4: u32,
     l4_length: u32,
     protocol: u32,
@@ -153,6 +188,8 @@ pub(super) struct Plan {
     id: u32,
     checksum_at: u32,
     answered: u32,
+    claims_sources: u32,
+    turns: u32,
 }
 
 impl Plan {
@@ -233,7 +270,14 @@ pub(super) struct Recipe {
     pub ttl: u8,
     /// By an internet that helps the attacker.
     pub answered: bool,
+    /// The attacker answers for the addresses that its frames come from.
+    pub claims_sources: bool,
+    /// As many sources take turns; [`TRACKED`]: more than the kernel tracks connections.
+    pub turns: u32,
 }
+
+/// See [`Recipe::turns`].
+pub(super) const TRACKED: u32 = 0;
 
 impl Payload {
     fn first_extension(self) -> Option<u8> {
@@ -272,6 +316,14 @@ impl Payload {
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
+/// A twentieth more than the kernel tracks connections.
+fn beyond_tracked() -> u32 {
+    let max = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max");
+    let max = max.ok().and_then(|text| text.trim().parse().ok());
+    let max: u32 = max.unwrap_or(CONNTRACK_USUAL);
+    max.saturating_add(max / 20)
+}
+
 impl Recipe {
     pub fn plan(self, ends: &Ends) -> Plan {
         let (payload, is_ipv6) = (self.payload, ends.is_ipv6());
@@ -280,12 +332,16 @@ impl Recipe {
         let header = ends.header(payload, self.ttl, &extensions, transport.len());
         let [from, to] = ends.macs;
         let mut ethernet = [to, from].concat();
-        if self.random & random::MAC != 0 {
+        if self.random & (random::MAC | random::HOST) != 0 {
             // Locally administered, unicast (IEEE 802 §8.2).
             ethernet[6..8].copy_from_slice(&[0x02, 0xab]);
         }
+        if self.random & random::TAG != 0 {
+            ethernet.extend(DOUBLE_TAG);
+        }
         ethernet.extend(if is_ipv6 { [0x86, 0xdd] } else { [0x08, 0x00] });
-        let l4 = IP_AT + header.len();
+        let ip = ethernet.len();
+        let l4 = ip + header.len();
         let whole = [ethernet, header, transport.clone()].concat();
         let mut frame = [0; FRAME_MAX];
         frame[..whole.len()].copy_from_slice(&whole);
@@ -297,6 +353,7 @@ impl Recipe {
             destinations: ends.destinations,
             is_ipv6: is_ipv6.into(),
             length: whole.len().max(FRAME_MIN) as u32,
+            ip: ip as u32,
             l4: l4 as u32,
             l4_length: transport.len() as u32,
             protocol: payload.protocol(ends.family()).into(),
@@ -305,12 +362,17 @@ impl Recipe {
                 _ => l4,
             } as u32,
             id: match (is_ipv6, payload.is_fragment()) {
-                (false, _) => IP_AT + 4,
+                (false, _) => ip + 4,
                 (true, true) => l4 - FRAGMENT_BYTES + 4,
                 (true, false) => 0,
             } as u32,
             checksum_at: payload.checksum_at() as u32,
             answered: self.answered.into(),
+            claims_sources: self.claims_sources.into(),
+            turns: match self.turns {
+                TRACKED => beyond_tracked(),
+                turns => turns,
+            },
         }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! Every function takes its thread for as long as it works, inside the namespace it is called in.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -32,25 +33,30 @@ fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
     Ok(builder.enable_all().build()?.block_on(work))
 }
 
-/// Answers at these endpoints, and at the same addresses over UDP, with what it was sent, until `over`.
+/// Whence connections came, as a server sees it.
+pub(super) type Callers = Mutex<HashMap<IpAddr, usize>>;
+
+/// Answers over TCP and UDP at these endpoints with what it was sent, until `over`, and counts who connects.
 pub(super) fn serve(
-    servers: &[SocketAddr],
+    [tcp, udp]: [&[SocketAddr]; 2],
+    callers: &Arc<Callers>,
     ready: mpsc::Sender<()>,
     mut over: watch::Receiver<bool>,
 ) -> io::Result<()> {
     block_on(async {
         let mut tasks = JoinSet::new();
-        for server in servers {
+        for server in udp {
+            tasks.spawn(echo_datagrams(UdpSocket::bind(server).await?));
+        }
+        for server in tcp {
             let socket = match server {
                 SocketAddr::V4(_) => TcpSocket::new_v4()?,
                 SocketAddr::V6(_) => TcpSocket::new_v6()?,
             };
             socket.set_reuseaddr(true)?;
             socket.bind(*server)?;
-            tasks.spawn(echo_streams(socket.listen(BACKLOG)?));
-            tasks.spawn(echo_datagrams(
-                UdpSocket::bind((server.ip(), UDP_PORT)).await?,
-            ));
+            let listener = socket.listen(BACKLOG)?;
+            tasks.spawn(echo_streams(listener, Arc::clone(callers)));
         }
         let _ = ready.send(());
         // The sender gone is the end as well.
@@ -59,8 +65,13 @@ pub(super) fn serve(
     })?
 }
 
-async fn echo_streams(listener: TcpListener) {
-    while let Ok((stream, _)) = listener.accept().await {
+async fn echo_streams(listener: TcpListener, callers: Arc<Callers>) {
+    while let Ok((stream, caller)) = listener.accept().await {
+        *callers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(caller.ip())
+            .or_default() += 1;
         tokio::spawn(async move {
             let (mut reader, mut writer) = stream.into_split();
             // A client that leaves ends its own stream only.

@@ -4,13 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anabranch_scenario::Family;
 
-use super::frame::{Ends, Payload, Plan, Range, Recipe, random};
-use super::site::{ATTACKER, Cable, Site, VICTIM};
+use super::Subject;
+use super::frame::{Ends, Payload, Plan, Range, Recipe, TRACKED, random};
+use super::scene::Scene;
+use super::site::{ATTACKER, CONTAINER, Cable, Site, VICTIM};
 use crate::topology::{self, CLIENTS, Result, SERVERS};
 
 /// What the attack sends goes to these addresses, or comes from them: set apart for benchmarks (RFC 2544, RFC 5180), and nobody
 /// else's here. The ISPs' devices count and drop what goes there.
-fn foreign(family: Family) -> (IpAddr, u32) {
+pub(super) fn foreign(family: Family) -> (IpAddr, u32) {
     match family {
         Family::V4 => (Ipv4Addr::new(198, 18, 0, 0).into(), 15),
         Family::V6 => (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), 48),
@@ -36,6 +38,40 @@ pub enum From {
     Internet,
 }
 
+/// Whose addresses the frames bear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    /// The attacker itself; from outside, and on the LAN where it makes up addresses, anybody.
+    Attacker,
+    /// The innocent host.
+    Victim,
+    /// The servers that the innocents call.
+    Servers,
+    /// One of sixteen.
+    Few,
+    /// Of the LAN's prefix, and no host's.
+    Invented,
+    /// Hosts on a link's segment that say that they are routers.
+    Rogues,
+}
+
+/// Whom the frames are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// Anybody beyond the links; from outside, the first link's address.
+    Far,
+    /// The gateway's own address on the LAN.
+    Gateway,
+    /// A server in a container of the gateway; from outside, by the first link's address.
+    Container,
+    /// Addresses beside those of the servers, in the same /24 or /48, at which nobody is.
+    BesideServers,
+    /// Places in many prefixes.
+    Prefixes,
+    /// Whoever is on the segment.
+    AllNodes,
+}
+
 /// A flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attack {
@@ -45,13 +81,13 @@ pub struct Attack {
     pub words: &'static str,
     /// Who sends it.
     pub from: From,
+    /// Frames per second at most; 0 where the site itself is the attack.
+    pub rate_max_pps: u32,
+    families: &'static [Family],
     pub(super) recipe: Recipe,
-    /// It pretends to be the innocent host.
-    as_victim: bool,
-    /// It pretends to be the servers that the innocents call.
-    as_server: bool,
-    /// The gateway has routing rules of others, which may speak of every flow.
-    pub(super) beside_rules: bool,
+    sender: Sender,
+    target: Target,
+    pub(super) scene: Scene,
 }
 
 const fn attack(name: &'static str, words: &'static str, payload: Payload, random: u32) -> Attack {
@@ -59,37 +95,46 @@ const fn attack(name: &'static str, words: &'static str, payload: Payload, rando
         name,
         words,
         from: From::Lan,
+        rate_max_pps: u32::MAX,
+        families: &Family::ALL,
         recipe: Recipe {
             payload,
             random,
             ttl: TTL,
             answered: false,
+            claims_sources: false,
+            turns: TRACKED,
         },
-        as_victim: false,
-        as_server: false,
-        beside_rules: false,
+        sender: Sender::Attacker,
+        target: Target::Far,
+        scene: Scene::Plain,
     }
 }
 
 impl Attack {
+    /// From random sources.
     const fn outside(mut self) -> Self {
-        self.from = From::Internet;
         self.recipe.random |= random::SOURCE;
+        self.arriving_by_link()
+    }
+
+    const fn arriving_by_link(mut self) -> Self {
+        self.from = From::Internet;
         self
     }
 
-    const fn as_victim(mut self) -> Self {
-        self.as_victim = true;
+    const fn sent_by(mut self, sender: Sender) -> Self {
+        self.sender = sender;
         self
     }
 
-    const fn as_server(mut self) -> Self {
-        self.as_server = true;
+    const fn to(mut self, target: Target) -> Self {
+        self.target = target;
         self
     }
 
-    const fn beside_rules(mut self) -> Self {
-        self.beside_rules = true;
+    const fn at(mut self, scene: Scene) -> Self {
+        self.scene = scene;
         self
     }
 
@@ -98,14 +143,42 @@ impl Attack {
         self
     }
 
+    const fn claiming(mut self) -> Self {
+        self.recipe.claims_sources = true;
+        self
+    }
+
+    const fn in_turn(mut self, turns: u32) -> Self {
+        self.recipe.random |= random::SOURCES_IN_TURN;
+        self.recipe.turns = turns;
+        self
+    }
+
     const fn of_ttl(mut self, ttl: u8) -> Self {
         self.recipe.ttl = ttl;
+        self
+    }
+
+    const fn no_faster(mut self, rate_max_pps: u32) -> Self {
+        self.rate_max_pps = rate_max_pps;
+        self
+    }
+
+    const fn of_ipv6(mut self) -> Self {
+        self.families = &[Family::V6];
         self
     }
 
     /// The attack of a name.
     pub fn named(name: &str) -> Option<&'static Attack> {
         ATTACKS.iter().find(|attack| attack.name == name)
+    }
+
+    /// Whether there is something to attack: a family may know no such frames, and nftables
+    /// neither judges links nor learns of them.
+    pub fn concerns(&self, subject: Subject, family: Family) -> bool {
+        let judges = matches!(self.scene, Scene::Learning | Scene::Captive);
+        self.families.contains(&family) && (subject == Subject::Anabranch || !judges)
     }
 
     /// It is about fragments: the innocent host's queries are fragmented too.
@@ -116,6 +189,11 @@ impl Attack {
         )
     }
 
+    /// Its frames have VLAN tags.
+    pub(super) fn is_tagged(&self) -> bool {
+        self.recipe.random & random::TAG != 0
+    }
+
     pub(super) fn plan(&self, site: &Site, cable: &Cable) -> Result<Plan> {
         let (macs, family) = (cable.macs()?, site.family());
         Ok(self.plan_between(macs, family, site.external()))
@@ -124,33 +202,109 @@ impl Attack {
     /// Between these MACs; from outside for `external`.
     pub(super) fn plan_between(
         &self,
-        macs: [[u8; 6]; 2],
+        [from, to]: [[u8; 6]; 2],
         family: Family,
         external: IpAddr,
     ) -> Plan {
-        let (first, length) = foreign(family);
-        let foreign = Range::prefix(first, length);
-        let sender = if self.as_victim { VICTIM } else { ATTACKER };
-        self.recipe.plan(&match self.from {
-            From::Lan => Ends {
-                macs,
-                source: CLIENTS.address(family, sender),
-                destination: one_remote(family),
-                sources: lan(family),
-                destinations: foreign,
-            },
-            From::Internet => Ends {
-                macs,
-                source: one_remote(family),
-                destination: external,
-                sources: if self.as_server {
-                    servers(family)
-                } else {
-                    foreign
-                },
-                destinations: foreign,
-            },
+        let source = match (self.sender, self.from) {
+            (Sender::Victim, _) => CLIENTS.address(family, VICTIM),
+            (_, From::Lan) => CLIENTS.address(family, ATTACKER),
+            (_, From::Internet) => one_remote(family),
+        };
+        let (first, length) = match self.target {
+            Target::BesideServers => beside_servers(family),
+            Target::Prefixes => prefixes(family),
+            Target::Container => container(family),
+            Target::Far | Target::Gateway | Target::AllNodes => foreign(family),
+        };
+        let to = match self.target {
+            Target::AllNodes => ALL_NODES_MAC,
+            _ => to,
+        };
+        self.recipe.plan(&Ends {
+            macs: [from, to],
+            source,
+            destination: self.destination(family, external),
+            sources: self.sources(family),
+            destinations: Range::prefix(first, length),
         })
+    }
+
+    fn destination(&self, family: Family, external: IpAddr) -> IpAddr {
+        match (self.target, self.from) {
+            (Target::AllNodes, _) => ALL_NODES.into(),
+            (_, From::Internet) => external,
+            (Target::Gateway, From::Lan) => topology::lan(family).0,
+            (Target::Container, From::Lan) => container(family).0,
+            (_, From::Lan) => one_remote(family),
+        }
+    }
+
+    /// Where the source is random.
+    fn sources(&self, family: Family) -> Range {
+        let (is_ipv6, (foreign, length)) = (family == Family::V6, foreign(family));
+        match (self.sender, self.from) {
+            (Sender::Servers, _) => {
+                range_of(SERVERS.address(family, 0), if is_ipv6 { 125 } else { 29 })
+            }
+            (Sender::Few, From::Lan) => few(CLIENTS.address(family, ATTACKER)),
+            (Sender::Few, From::Internet) => few(foreign),
+            (Sender::Invented, _) => invented(family),
+            (Sender::Rogues, _) => few(ROGUE.into()),
+            (Sender::Attacker | Sender::Victim, From::Lan) => lan(family),
+            (Sender::Attacker | Sender::Victim, From::Internet) => Range::prefix(foreign, length),
+        }
+    }
+}
+
+/// The server's address, and the network that is this alone.
+fn container(family: Family) -> (IpAddr, u32) {
+    let whole = if family == Family::V6 { 128 } else { 32 };
+    (CONTAINER.address(family, 1), whole)
+}
+
+/// IPv6's, RFC 4291 section 2.7.1 and RFC 2464 section 7.
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
+/// One of those that say that they are routers.
+const ROGUE: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xbad, 0);
+
+/// Sixteen addresses around this one.
+fn few(address: IpAddr) -> Range {
+    range_of(address, if address.is_ipv6() { 124 } else { 28 })
+}
+
+/// The upper half of the LAN's prefix, where no host is.
+fn invented(family: Family) -> Range {
+    match family {
+        Family::V4 => Range::prefix(Ipv4Addr::new(10, 80, 128, 0).into(), 17),
+        Family::V6 => {
+            let first = Ipv6Addr::new(0xfd00, 0x80, 0, 0, 0x8000, 0, 0, 0);
+            Range::prefix(first.into(), 65)
+        }
+    }
+}
+
+/// To a server that answers nothing, each repeated once a second.
+const DEAD_CALLS: u32 = 256;
+const BESIDE_SERVERS: u32 = 128;
+
+/// So many addresses in the prefix of the servers that the innocents call, as far as gateways remember prefixes.
+fn beside_servers(family: Family) -> (IpAddr, u32) {
+    match family {
+        Family::V4 => (Ipv4Addr::new(198, 51, 100, 128).into(), 25),
+        Family::V6 => (
+            Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0x8000, 0, 0, 0).into(),
+            121,
+        ),
+    }
+}
+
+/// More prefixes than a gateway has room for: 512 of IPv4, 65 536 of IPv6, and nobody there.
+fn prefixes(family: Family) -> (IpAddr, u32) {
+    match family {
+        Family::V4 => foreign(family),
+        Family::V6 => (foreign(family).0, 32),
     }
 }
 
@@ -158,12 +312,6 @@ impl Attack {
 pub(super) fn lan(family: Family) -> Range {
     let (address, length) = topology::lan(family);
     range_of(address, length)
-}
-
-/// The servers that the innocents call, and some addresses beside them.
-fn servers(family: Family) -> Range {
-    let length = if family == Family::V6 { 125 } else { 29 };
-    range_of(SERVERS.address(family, 0), length)
 }
 
 /// The network of this length that an address is in.
@@ -182,7 +330,7 @@ const SYN: u32 = FLOW | random::FIRST_WORD;
 const DATAGRAM: u32 = FLOW | random::IP_ID;
 
 /// In the order in which they are run.
-pub static ATTACKS: [Attack; 22] = [
+pub static ATTACKS: [Attack; 32] = [
     attack(
         "syn",
         "SYNs to random ports and destinations",
@@ -207,14 +355,14 @@ pub static ATTACKS: [Attack; 22] = [
         Payload::Syn,
         SYN,
     )
-    .as_victim(),
+    .sent_by(Sender::Victim),
     attack(
         "syn-beside-rules",
         "the same, while the kernel's routing rules are asked about each",
         Payload::Syn,
         SYN,
     )
-    .beside_rules(),
+    .at(Scene::BesideRules),
     attack(
         "connections",
         "connections, opened in full by the help of their servers",
@@ -292,7 +440,7 @@ pub static ATTACKS: [Attack; 22] = [
         random::DESTINATION_PORT,
     )
     .outside()
-    .as_server(),
+    .sent_by(Sender::Servers),
     attack(
         "wan-udp",
         "from outside: datagrams to random ports",
@@ -328,4 +476,100 @@ pub static ATTACKS: [Attack; 22] = [
         random::PORTS,
     )
     .outside(),
+    attack(
+        "conntrack-lan",
+        "questions to a server in a container of the gateway, as many as its connection table holds, each answered",
+        Payload::Question,
+        0,
+    )
+    .in_turn(TRACKED)
+    .sent_by(Sender::Few)
+    .claiming()
+    .answered()
+    .to(Target::Container)
+    .at(Scene::Container),
+    attack(
+        "conntrack-wan",
+        "from outside: the same, to a link's address, whose port is the server's",
+        Payload::Question,
+        0,
+    )
+    .in_turn(TRACKED)
+    .arriving_by_link()
+    .sent_by(Sender::Few)
+    .answered()
+    .to(Target::Container)
+    .at(Scene::Container),
+    attack(
+        "dead-server",
+        "SYNs to one server that answers nothing, from 256 ports, each repeated as hosts do",
+        Payload::Syn,
+        0,
+    )
+    .in_turn(DEAD_CALLS)
+    .sent_by(Sender::Few)
+    .no_faster(DEAD_CALLS),
+    attack(
+        "dead-server-all",
+        "SYNs to one server that answers nothing, by eight hosts, each repeated as hosts do",
+        Payload::Syn,
+        random::HOST,
+    )
+    .sent_by(Sender::Few)
+    .no_faster(8),
+    attack(
+        "captive",
+        "nothing, but one link carries pings and questions to resolvers alone",
+        Payload::Syn,
+        SYN,
+    )
+    .no_faster(0)
+    .at(Scene::Captive),
+    attack(
+        "neighbours-answered",
+        "echo requests from invented addresses of the LAN, for all of which the attacker answers",
+        Payload::Echo,
+        random::SOURCE | random::FIRST_WORD,
+    )
+    .sent_by(Sender::Invented)
+    .to(Target::Gateway)
+    .claiming()
+    .at(Scene::KnownNeighbours),
+    attack(
+        "prefix-poison",
+        "SYNs to dead addresses beside the servers that the innocents call, each repeated as hosts do",
+        Payload::Syn,
+        random::DESTINATION,
+    )
+    .no_faster(BESIDE_SERVERS)
+    .to(Target::BesideServers)
+    .at(Scene::Learning),
+    attack(
+        "prefix-evict",
+        "connections, opened in full, to more prefixes than are remembered",
+        Payload::Syn,
+        SYN,
+    )
+    .answered()
+    .to(Target::Prefixes)
+    .at(Scene::Learning),
+    attack(
+        "vlan-double",
+        "datagrams behind a priority tag, or another, and a second one",
+        Payload::Udp,
+        FLOW | random::TAG,
+    ),
+    attack(
+        "rogue-ra",
+        "on a link's segment: advertisements of eight hosts that are no routers",
+        Payload::Advertisement,
+        random::HOST,
+    )
+    .arriving_by_link()
+    .sent_by(Sender::Rogues)
+    .to(Target::AllNodes)
+    .of_ttl(255)
+    .no_faster(2000)
+    .of_ipv6()
+    .at(Scene::Advertised),
 ];

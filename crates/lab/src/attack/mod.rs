@@ -3,7 +3,8 @@
 //! An attack is a stream of small frames, made in the kernel at up to 200 000 packets per second ([`flood`]), from a
 //! host on the LAN or from beyond the first ISP ([`kinds`]). In the same LAN an innocent host holds live connections,
 //! opens new ones and asks questions, a host that nobody has seen before opens its first ones, and the gateway itself
-//! pings the internet ([`innocent`]). The same happens to nftables' masquerading NAT. A [`Row`] tells what each of them
+//! pings the internet ([`innocent`]). What it says of its links meanwhile is held against what they are ([`verdicts`]); some attacks need
+//! a site with something special, or a link that is broken ([`scene`]). The same happens to nftables' masquerading NAT. A [`Row`] tells what each of them
 //! lost.
 //!
 //! What the attack sends ends at the ISPs' devices ([`site`]), so that neither the ISPs nor the emulated round trip is
@@ -14,12 +15,14 @@ mod flood;
 mod frame;
 mod innocent;
 mod kinds;
+mod scene;
 mod site;
+mod verdicts;
 
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, PoisonError, mpsc};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -32,9 +35,11 @@ use tokio::sync::watch;
 use crate::topology::{LabError, Result, io_error};
 use anabranch_testbed::netns::Namespace;
 use flood::Flood;
-use innocent::{TCP_PORT, UDP_PORT};
+use innocent::{Callers, TCP_PORT, UDP_PORT};
 pub use kinds::{ATTACKS, Attack, From};
 use site::Site;
+pub use verdicts::Verdicts;
+use verdicts::Watch;
 
 /// Who is attacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -98,10 +103,14 @@ pub struct Row {
     pub newcomer_tried: usize,
     /// Of them, those that were established.
     pub newcomer_ok: usize,
-    /// Packets of the attack that left by a link, and of these with a source of the LAN.
+    /// Packets of the attack that left by a link.
     pub passed: u64,
-    /// With a source of the LAN.
+    /// With a source of the LAN, or a VLAN tag.
     pub leaked: u64,
+    /// What Anabranch said of its links.
+    pub verdicts: Option<Verdicts>,
+    /// New connections of innocents that did not take the nearest link; none where no link is.
+    pub steered: Option<usize>,
     /// On this machine's processors, whoever's packets they were.
     pub softnet_drops: u64,
     /// On the innocents' way, the gateway's own devices included.
@@ -124,10 +133,10 @@ const NEWCOMER_CONNECTS: usize = 20;
 const QUERY_BYTES: usize = 40;
 /// More than one frame, where the attack consists of fragments.
 const LONG_QUERY_BYTES: usize = 2000;
-/// For tables to fill, before the innocents begin.
-const HEAD_START: Duration = Duration::from_secs(1);
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Of the innocents' new connections, to ask each link once in a lifetime what it is like.
+const STEERED_MAX: usize = 10;
 /// One packet in so many lost by this machine explains a loss.
 const DROPS_DIVISOR: u64 = 1000;
 
@@ -138,6 +147,24 @@ impl Row {
             && self.connects_ok == self.connects_tried
             && self.queries_ok == self.queries_tried
             && self.own_pings_ok == PINGS
+    }
+
+    /// What a gateway is to be blamed for, in a word each; nothing if it stood the attack.
+    pub fn failures(&self) -> Vec<&'static str> {
+        let judged = [
+            (!self.lossless(), "lost"),
+            (self.leaked > 0, "leaked"),
+            (
+                self.verdicts.is_some_and(|all| !all.just()),
+                "wrong verdict",
+            ),
+            (
+                self.steered.is_some_and(|steered| steered > STEERED_MAX),
+                "steered",
+            ),
+        ];
+        let failed = judged.into_iter().filter(|(failed, _)| *failed);
+        failed.map(|(_, word)| word).collect()
     }
 }
 
@@ -152,7 +179,7 @@ pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
         trial.family,
         &trial.binary,
         trial.round_trip,
-        trial.attack.beside_rules,
+        trial.attack.scene,
     )?;
     let cable = match trial.attack.from {
         From::Lan => site.lan_cable(),
@@ -162,11 +189,15 @@ pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
     let mut flood = Flood::load(&plan, trial.family, cable.index()?)?;
     flood.sink_at(&site.routers)?;
     flood.collude_at(&site.attacker)?;
+    if let Some(container) = &site.container {
+        flood.serve_at(container)?;
+    }
     let stage = Stage {
         trial,
         site: &site,
         attacker: cable.near,
         flood: &flood,
+        callers: Arc::default(),
     };
     stage.play(progress)
 }
@@ -177,6 +208,7 @@ struct Stage<'a> {
     site: &'a Site,
     attacker: &'a Namespace,
     flood: &'a Flood,
+    callers: Arc<Callers>,
 }
 
 /// What can be read off the site at a moment.
@@ -186,6 +218,8 @@ struct Look {
     softnet_drops: u64,
     device_drops: u64,
     reasons: Vec<ReasonCount>,
+    /// Connections that came by other links than the first.
+    by_others: usize,
 }
 
 /// What the innocents did during the attack.
@@ -200,11 +234,14 @@ impl Stage<'_> {
     fn play(&self, progress: &mut dyn FnMut(&str)) -> Result<Row> {
         thread::scope(|scope| {
             // Whoever leaves early drops these, which ends the threads that wait for them.
-            let (end_servers, servers_end) = watch::channel(false);
+            let (end_all, all_ends) = watch::channel(false);
             let (end_attack, attack_ends) = watch::channel(false);
             let (ready, readiness) = mpsc::channel();
-            let serving = scope.spawn(|| self.serve(ready, servers_end));
+            let over = all_ends.clone();
+            let serving = scope.spawn(|| self.serve(ready, over));
             let _ = readiness.recv();
+            self.trial.attack.scene.break_link(self.site)?;
+            let watching = scope.spawn(|| self.watch_links(all_ends));
             progress("opening the live flows");
             let (established, news) = mpsc::channel();
             let over = attack_ends.clone();
@@ -219,19 +256,35 @@ impl Stage<'_> {
             let (deeds, after) = (deeds?, self.look()?);
             progress("afterwards");
             let flows_lost = joined(keeping)?;
-            end_servers.send_replace(true);
+            end_all.send_replace(true);
             joined(serving)?;
-            Ok(self.row(flows_lost, &deeds, took, [before, after]))
+            let found = (joined(watching)?, flows_lost);
+            Ok(self.row(found, &deeds, took, [before, after]))
         })
     }
 
     fn serve(&self, ready: mpsc::Sender<()>, over: watch::Receiver<bool>) -> Result<()> {
-        let servers = self.site.servers(TCP_PORT);
-        let serve = || innocent::serve(&servers, ready, over);
+        let (tcp, udp) = (self.site.servers(TCP_PORT), self.site.servers(UDP_PORT));
+        let serve = || innocent::serve([&tcp, &udp], &self.callers, ready, over);
         self.site
             .internet
             .run(serve)?
             .map_err(io_error("the internet's servers"))
+    }
+
+    /// Asks the gateway what it thinks of its links, until the end.
+    fn watch_links(&self, over: watch::Receiver<bool>) -> Result<Option<Verdicts>> {
+        let Some(mut daemon) = self.site.daemon()? else {
+            return Ok(None);
+        };
+        let broken = self.trial.attack.scene.broken();
+        let mut watch = Watch::new(self.site.routers.len(), broken, Instant::now());
+        while over.has_changed().is_ok() && !*over.borrow() {
+            let links = daemon.status()?.links;
+            watch.note(Instant::now(), links.iter().map(|link| link.state));
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(Some(watch.verdicts()))
     }
 
     fn keep_flows(
@@ -263,14 +316,15 @@ impl Stage<'_> {
 
     /// Returns how long it sent.
     fn send(&self, over: watch::Receiver<bool>) -> Result<Duration> {
-        let rate_pps = self.trial.rate_pps;
+        let rate_pps = self.trial.rate_pps.min(self.trial.attack.rate_max_pps);
         self.flood.send(self.attacker, rate_pps, &over)
     }
 
     /// Lets the innocents do what they do, until all of it is done and the attack has lasted long enough.
     fn watch_deeds(&self) -> Result<Deeds> {
         let begun = Instant::now();
-        self.pause_until(begun + HEAD_START)?;
+        let head_start = self.trial.attack.scene.head_start();
+        self.pause_until(begun + head_start)?;
         let deeds = thread::scope(|scope| {
             let connects = scope.spawn(|| self.connect(&self.site.victim, CONNECTS));
             let newcomer = scope.spawn(|| self.connect(&self.site.newcomer, NEWCOMER_CONNECTS));
@@ -283,7 +337,7 @@ impl Stage<'_> {
                 own_pings_ok: joined(pings)?,
             })
         });
-        self.pause_until(begun + self.trial.length)?;
+        self.pause_until(begun + head_start + self.innocents_length())?;
         deeds
     }
 
@@ -305,7 +359,11 @@ impl Stage<'_> {
 
     /// Over which the innocents begin what they do.
     fn spread(&self) -> Duration {
-        self.trial.length.saturating_sub(HEAD_START).mul_f64(0.8)
+        self.innocents_length().mul_f64(0.8)
+    }
+
+    fn innocents_length(&self) -> Duration {
+        self.trial.length.saturating_sub(Duration::from_secs(1))
     }
 
     fn pause_until(&self, end: Instant) -> Result<()> {
@@ -326,18 +384,27 @@ impl Stage<'_> {
             softnet_drops: softnet_drops()?,
             device_drops: self.site.device_drops()?,
             reasons: status.map_or_else(Vec::new, |status| status.reasons),
+            by_others: self.connections_by_others(),
         })
+    }
+
+    fn connections_by_others(&self) -> usize {
+        let callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let nearest = self.site.external();
+        let others = callers.iter().filter(|(caller, _)| **caller != nearest);
+        others.map(|(_, connections)| connections).sum()
     }
 
     fn row(
         &self,
-        flows_lost: usize,
+        (verdicts, flows_lost): (Option<Verdicts>, usize),
         deeds: &Deeds,
         took: Duration,
         [before, after]: [Look; 2],
     ) -> Row {
         let counted = after.counted - before.counted;
         let offered = counted.made.saturating_sub(after.refused - before.refused);
+        let has_nearest = self.trial.attack.scene.has_nearest_link();
         let mut row = Row {
             attack: self.trial.attack.name,
             subject: self.trial.subject,
@@ -358,13 +425,20 @@ impl Stage<'_> {
             newcomer_ok: deeds.newcomer_ok,
             passed: counted.arrived,
             leaked: counted.leaked,
+            verdicts,
+            steered: has_nearest.then(|| after.by_others - before.by_others),
             softnet_drops: after.softnet_drops - before.softnet_drops,
             device_drops: after.device_drops.saturating_sub(before.device_drops),
             invalid: false,
             reasons: since(&before.reasons, after.reasons),
         };
-        let drops = row.softnet_drops + row.device_drops;
-        row.invalid = !row.lossless() && drops * DROPS_DIVISOR > offered;
+        // The gateway's device drops what has a tag that it knows no device for.
+        let device_drops = match self.trial.attack.is_tagged() {
+            true => 0,
+            false => row.device_drops,
+        };
+        let drops = row.softnet_drops + device_drops;
+        row.invalid = !row.failures().is_empty() && drops * DROPS_DIVISOR > offered;
         row
     }
 }

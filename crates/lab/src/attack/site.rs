@@ -9,16 +9,17 @@
 //! All cables up to the routers are plain virtual Ethernet, received through NAPI as a network card's driver would. At
 //! `▼` a program counts what the attack sent and drops it, so that only the innocent's packets are delayed behind.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_api::Paths;
-use anabranch_api::{Client, LinkState, Request, Response, Status};
-use anabranch_scenario::{Families, Family, Peer};
+use anabranch_api::{LinkState, Status};
+use anabranch_scenario::{Families, Family, Hosts, Peer};
 
 use super::Subject;
+use super::scene::Scene;
+use crate::daemon::Daemon;
 use crate::topology::{
     Anabranch, CLIENTS, LAN_DEVICE, LabError, LabSpec, Result, SERVERS as HOSTS, address_wan,
     configuration, io_error, lan, lay_transit, peers, settle, tcp, wan,
@@ -30,13 +31,22 @@ use anabranch_testbed::netns::{Counters, Namespace};
 pub(super) const VICTIM: u32 = 0;
 const NEWCOMER: u32 = 1;
 pub(super) const ATTACKER: u32 = 0x0541;
+/// The gateway's end of the cable to its container, and the container's.
+pub(super) const CONTAINER: Hosts = Hosts {
+    first: Ipv4Addr::new(172, 17, 0, 1),
+    network: Ipv6Addr::new(0xfd00, 0x17, 0, 0, 0, 0, 0, 0),
+};
 /// A host's device, and the routers' towards the gateway.
 pub(super) const HOST_DEVICE: &str = "lan";
 pub(super) const ISP_DEVICE: &str = "customer";
 const BRIDGE: &str = "br0";
 const SERVERS: u32 = 8;
 const ISPS: [&str; 3] = ["fiber", "cable", "lte"];
+/// The link that may be broken; attacks from outside come by the first.
+pub(super) const BROKEN: usize = 1;
 const RATE_BPS: u64 = 1_000_000_000;
+/// By which links are further that are not the nearest.
+const DETOUR: Duration = Duration::from_millis(100);
 const READY: Duration = Duration::from_secs(20);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
@@ -52,6 +62,8 @@ pub(super) struct Site {
     pub attacker: Namespace,
     switch: Namespace,
     pub gateway: Namespace,
+    /// Of the gateway's machine, where there is one.
+    pub container: Option<Namespace>,
     pub routers: Vec<Namespace>,
     pub internet: Namespace,
 }
@@ -86,9 +98,9 @@ impl Site {
         family: Family,
         binary: &Path,
         round_trip: Duration,
-        beside_rules: bool,
+        scene: Scene,
     ) -> Result<Self> {
-        let spec = spec(family, round_trip);
+        let spec = spec(family, round_trip, scene);
         let hosts = ["innocent", "newcomer", "attacker"].map(Namespace::create);
         let [victim, newcomer, attacker] = hosts;
         let (victim, newcomer, attacker) = (victim?, newcomer?, attacker?);
@@ -110,15 +122,17 @@ impl Site {
             attacker,
             switch,
             gateway,
+            container: None,
             routers: Vec::new(),
             internet,
         };
         site.lay_lan()?;
         site.lay_isps()?;
-        if beside_rules {
-            site.add_rule()?;
+        if scene == Scene::Container {
+            site.lay_container()?;
         }
-        site.start(subject, binary)?;
+        scene.prepare(&site)?;
+        site.start(subject, binary, scene)?;
         Ok(site)
     }
 
@@ -194,27 +208,31 @@ impl Site {
         Ok(())
     }
 
-    /// As a mesh VPN has it: a table of its own before the main table, for a network that nobody here asks.
-    fn add_rule(&self) -> Result<()> {
-        let (family, network) = match self.family {
-            Family::V4 => ("-4", "10.99.0.0/16"),
-            Family::V6 => ("-6", "fd7a:115c:a1e0::/48"),
-        };
-        for words in [
-            format!("{family} route add unreachable {network} table 52"),
-            format!("{family} rule add pref 5270 lookup 52"),
-        ] {
-            self.gateway.ip(&words)?;
+    /// Known to the tables of links as well, which marks of connections choose at nftables' gateway.
+    fn lay_container(&mut self) -> Result<()> {
+        let container = Namespace::create("container")?;
+        settle(&container, &self.spec.tcp, self.spec.families)?;
+        self.gateway.veth(BRIDGE, &container, HOST_DEVICE)?;
+        let [router, server] = [0, 1].map(|number| CONTAINER.address(self.family, number));
+        let length = if server.is_ipv6() { 64 } else { 24 };
+        self.gateway.add_address(BRIDGE, router, length)?;
+        container.add_address(HOST_DEVICE, server, length)?;
+        for table in peers::tables(&self.spec) {
+            let whole = if server.is_ipv6() { 128 } else { 32 };
+            self.gateway.ip(&format!(
+                "route add {server}/{whole} dev {BRIDGE} table {table}"
+            ))?;
         }
+        self.container = Some(container);
         Ok(())
     }
 
-    fn start(&mut self, subject: Subject, binary: &Path) -> Result<()> {
+    fn start(&mut self, subject: Subject, binary: &Path, scene: Scene) -> Result<()> {
         match subject {
             Subject::Nftables => peers::start(Peer::Nftables, &self.gateway, &self.spec).map(drop),
             Subject::Anabranch => {
-                let settings = format!("probe.targets = [\"icmp:{}\"]\n", self.server());
-                let text = configuration(&self.spec, &settings);
+                let probes = format!("probe.targets = [\"icmp:{}\"]\n", self.server());
+                let text = configuration(&self.spec, &(probes + scene.settings()));
                 let running = Anabranch::start(&self.gateway, binary, &text)?;
                 self.under_test = Some(running);
                 self.wait_for_links()
@@ -243,17 +261,15 @@ impl Site {
 
     /// Of the gateway under test, if it is anabranch.
     pub fn status(&self) -> Result<Option<Status>> {
-        let Some(running) = &self.under_test else {
-            return Ok(None);
-        };
-        let failed = |error: &dyn std::fmt::Display| LabError::Gateway(error.to_string());
-        let paths = Paths::new(running.instance()).map_err(|error| failed(&error))?;
-        let mut client = Client::connect(&paths.socket()).map_err(|error| failed(&error))?;
-        match client.call(&Request::Status) {
-            Ok(Response::Status(status)) => Ok(Some(*status)),
-            Ok(other) => Err(LabError::Gateway(format!("it answered {other:?}"))),
-            Err(error) => Err(failed(&error)),
-        }
+        self.daemon()?.map(|mut daemon| daemon.status()).transpose()
+    }
+
+    /// The gateway under test, if it is anabranch.
+    pub fn daemon(&self) -> Result<Option<Daemon>> {
+        let running = self.under_test.as_ref();
+        running
+            .map(|running| Daemon::connect(running.instance()))
+            .transpose()
     }
 
     /// Of everything here.
@@ -276,7 +292,12 @@ impl Site {
 
     /// Of the first link.
     pub fn external(&self) -> IpAddr {
-        let access = self.spec.isps[0].access[self.family];
+        self.external_of(0)
+    }
+
+    /// Of a link.
+    pub fn external_of(&self, index: usize) -> IpAddr {
+        let access = self.spec.isps[index].access[self.family];
         access.expect("every link of this site").address
     }
 
@@ -351,23 +372,26 @@ fn polled(namespace: &Namespace, device: &str) -> Result<()> {
     Ok(())
 }
 
-fn spec(family: Family, round_trip: Duration) -> LabSpec {
+fn spec(family: Family, round_trip: Duration, scene: Scene) -> LabSpec {
     let lines = ISPS.map(|name| (name, RATE_BPS, RATE_BPS, 0));
     let mut spec = LabSpec::of_lines(&lines);
     spec.families = match family {
         Family::V4 => Families::V4,
         Family::V6 => Families::V6,
     };
-    if !round_trip.is_zero() {
+    for (index, isp) in spec.isps.iter_mut().enumerate() {
+        let is_far = scene.has_nearest_link() && index > 0;
+        let round_trip = round_trip + if is_far { DETOUR } else { Duration::ZERO };
         let one_way_us = round_trip.as_micros() as u64 / 2;
-        for isp in &mut spec.isps {
+        if one_way_us > 0 {
             isp.beyond = Some(LinkShape::new(RATE_BPS, RATE_BPS, one_way_us));
         }
     }
     spec
 }
 
-fn mac(namespace: &Namespace, device: &str) -> Result<[u8; 6]> {
+/// The MAC of a device.
+pub(super) fn mac(namespace: &Namespace, device: &str) -> Result<[u8; 6]> {
     let text = namespace.ip(&format!("-json link show dev {device}"))?;
     let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let bytes = report[0]["address"].as_str().unwrap_or_default().split(':');

@@ -873,7 +873,7 @@ fn address_family(index: usize, access: Access, gateway: &Namespace) -> Result<(
 
 /// The ends of the cable between an ISP's router and the internet, and the length of their network: 192.0.2.0/30 and the
 /// following, 2001:db8:2::/64 and the following.
-fn transit(index: usize, family: Family) -> ([IpAddr; 2], u8) {
+pub(crate) fn transit(index: usize, family: Family) -> ([IpAddr; 2], u8) {
     match family {
         Family::V4 => {
             let first = 4 * index as u8;

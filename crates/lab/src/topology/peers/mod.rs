@@ -44,6 +44,11 @@ fn modelled(peer: Peer) -> LabError {
     }
 }
 
+/// The routing tables of the links.
+pub(crate) fn tables(spec: &LabSpec) -> impl Iterator<Item = usize> {
+    (FIRST_TABLE..).take(spec.isps.len())
+}
+
 /// A routing table for each link.
 fn lay_tables(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
     for &family in spec.families.list() {
@@ -62,7 +67,7 @@ fn lay_tables(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
 fn lay_marks(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
     lay_tables(gateway, spec)?;
     for &family in spec.families.list() {
-        for table in (FIRST_TABLE..).take(spec.isps.len()) {
+        for table in tables(spec) {
             let flag = flag(family);
             gateway.ip(&format!(
                 "{flag} rule add fwmark {table} lookup {table} priority {table}"
