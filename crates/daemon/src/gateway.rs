@@ -81,6 +81,8 @@ pub trait Surroundings {
     ) -> impl Future<Output = anyhow::Result<Vec<Finding>>> + Send + 'static;
     /// Something that the survey reads has changed, and netlink does not tell of it; asked often.
     fn has_other_neighbours(&self) -> bool;
+    /// Nothing that others have here treats packets otherwise which no connection is known of; asked for every probe.
+    fn lets_untracked_pass(&self) -> bool;
     /// Reads and checks the configuration again.
     fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
     /// Asks over one link.
@@ -323,6 +325,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             device: link.device.clone(),
             source: path.external,
             resolvers: resolvers.unwrap_or_default(),
+            untracked: self.surroundings.lets_untracked_pass(),
         };
         let answer = self.surroundings.probe(inquiry, via);
         self.probes.spawn(async move { (order, answer.await) });
@@ -338,6 +341,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             device: link.device.clone(),
             source: path.external,
             resolvers: Vec::new(),
+            untracked: self.surroundings.lets_untracked_pass(),
         };
         let number = rand::random();
         let answered = self.plane.ask(question, self.asks_from, number)?;

@@ -119,13 +119,15 @@ async fn open<'a>(
     }
     netlink.write_routes(plane.0.route_table().context("routes")?)?;
     let former = (host.slots().clone(), host.orders().clone());
+    let neighbours = neighbours::Reader::default();
     let host = RealHost {
         netlink,
         monitor,
         host,
         claims,
         config_path: config.path.clone(),
-        neighbours: Arc::default(),
+        stateless: neighbours.stateless(),
+        neighbours: Arc::new(Mutex::new(neighbours)),
     };
     GatewayRole::new(config, paths.instance(), former, plane, host)
 }
@@ -167,6 +169,7 @@ struct RealHost<'a> {
     config_path: PathBuf,
     /// Locked while a survey is under way.
     neighbours: Arc<Mutex<neighbours::Reader>>,
+    stateless: neighbours::Stateless,
 }
 
 impl Surroundings for RealHost<'_> {
@@ -217,6 +220,10 @@ impl Surroundings for RealHost<'_> {
     fn has_other_neighbours(&self) -> bool {
         let idle = self.neighbours.try_lock();
         idle.is_ok_and(|neighbours| neighbours.is_outdated())
+    }
+
+    fn lets_untracked_pass(&self) -> bool {
+        self.stateless.holds()
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {

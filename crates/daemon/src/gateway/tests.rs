@@ -395,6 +395,10 @@ impl Surroundings for FakeHost {
         async move { Ok(found) }
     }
 
+    fn lets_untracked_pass(&self) -> bool {
+        false
+    }
+
     fn has_other_neighbours(&self) -> bool {
         false
     }

@@ -44,6 +44,9 @@ const OWN_NEAR_BASE: u32 = OWN_PRIORITY_BASE - BLOCKS;
 /// Rules of others that the kernel would look at behind this are said again here.
 pub const COPY_BASE: u32 = OWN_NEAR_BASE - BLOCKS;
 const MARK_BASE: u32 = 0xAB00_0000;
+/// Of probes that connection tracking is to leave out. Its lower bits are those of a packet without a mark: rules of others look at
+/// those through a mask.
+pub const UNTRACKED_MARK: u32 = 0xAA00_0000;
 /// In the mark of the kernel's own NAT, a link and one.
 const MARK_LINK_SHIFT: u32 = 8;
 /// Of connections: instance, direction, a link and one.

@@ -25,7 +25,7 @@ use anabranch_core::rules::WhenNone;
 pub use dhcp::DhcpClient;
 pub use netfilter::Ruleset;
 pub use qdiscs::IngressQdisc;
-pub use read::{Reader, conntrack as connection_table};
+pub use read::{Reader, Stateless, conntrack as connection_table};
 
 use crate::config::Config;
 use crate::error::BadInput;
@@ -81,7 +81,7 @@ const CONNTRACK_FULL: &str = "conntrack-full";
 /// The kernel's connection table counts as full from this part of it on, in percent.
 const CONNTRACK_FULL_PERCENT: u64 = 80;
 /// The first byte of every mark that the programs or our nftables table give to packets and connections.
-const OUR_MARK_BYTES: [u32; 6] = [0xa8, 0xab, 0xac, 0xad, 0xae, 0xaf];
+const OUR_MARK_BYTES: [u32; 7] = [0xa8, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf];
 
 /// What was read of this host beside its devices, addresses, routes and rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

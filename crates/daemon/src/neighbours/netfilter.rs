@@ -16,6 +16,8 @@ use crate::config::{Config, Forwards};
 
 /// Tables of any Anabranch.
 const OUR_TABLES: &str = "anabranch_";
+/// Where a packet may come by that the host itself sends or gets.
+const OWN_HOOKS: [&str; 4] = ["prerouting", "input", "output", "postrouting"];
 
 /// All chains that are not ours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +57,8 @@ struct Rule {
     translates: bool,
     marks: bool,
     mark: Option<u32>,
+    /// It looks at connections or marks, translates, or cannot be read.
+    tells_untracked_apart: bool,
     jumps: Vec<String>,
     is_docker: bool,
 }
@@ -97,6 +101,19 @@ impl Ruleset {
         let reached = self.reached("prerouting");
         let marking = reached.into_iter().find(|reached| reached.rule.marks)?;
         Some(marking.chain.to_string())
+    }
+
+    /// Whether any rule may treat a packet of the host's own otherwise that bears a mark, and of which no connection is known. Which
+    /// chains of a table lead to which is not asked: the verdicts of a map may be anywhere.
+    pub fn tells_untracked_apart(&self) -> bool {
+        let is_own = |chain: &&Chain| {
+            let hook = chain.hook.as_deref();
+            hook.is_some_and(|hook| OWN_HOOKS.contains(&hook))
+        };
+        let own = self.chains.iter().filter(is_own);
+        let beside = own.flat_map(|own| self.chains.iter().filter(|one| one.is_of_table(own)));
+        let mut rules = beside.flat_map(|chain| &chain.rules);
+        rules.any(|rule| rule.tells_untracked_apart)
     }
 
     /// Chains at the ingress of devices that are not named: older nft leaves them out of its JSON.
@@ -192,6 +209,7 @@ impl Rule {
         };
         let mut read = Self {
             is_docker: is_docker("chain") || is_docker("table"),
+            tells_untracked_apart: tells_untracked_apart(&rule["expr"]),
             ..Self::default()
         };
         for statement in rule["expr"].as_array().into_iter().flatten() {
@@ -282,6 +300,22 @@ impl Rule {
             })
         };
         names_one(&self.iif) && names_one(&self.oif)
+    }
+}
+
+/// Whether some expression or statement, however deep, is about connections, translation or marks, or one of iptables' that nft has no
+/// words for.
+fn tells_untracked_apart(value: &Value) -> bool {
+    const STATEFUL: [&str; 6] = ["ct", "xt", "snat", "dnat", "masquerade", "redirect"];
+    match value {
+        Value::Array(values) => values.iter().any(tells_untracked_apart),
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            STATEFUL.contains(&key.as_str())
+                || key.starts_with("ct ")
+                || (key == "key" && value == "mark")
+                || tells_untracked_apart(value)
+        }),
+        _ => false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_api::Finding;
@@ -39,11 +40,30 @@ const LEGACY: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_na
 pub struct Reader {
     generation: Option<u32>,
     ruleset: Ruleset,
+    stateless: Stateless,
     /// When nftables may be listed again.
     rests_until: Option<Instant>,
     /// Who fills the kernel's connection table, and when that may be counted again.
     sources: Vec<(IpAddr, u64)>,
     counts_again: Option<Instant>,
+}
+
+/// The generation of nftables in which no firewall or NAT of others would treat a packet of the host's otherwise if no connection is
+/// known of it, as far as has been read. The most usual firewall drops what arrives and belongs to none.
+#[derive(Debug, Clone, Default)]
+pub struct Stateless(Arc<Mutex<Option<u32>>>);
+
+impl Stateless {
+    /// The kernel is asked whether nftables is as it was read: a firewall that has come since then counts at once, and what cannot be
+    /// read counts as one.
+    pub fn holds(&self) -> bool {
+        let read = *self.0.lock().expect("nobody panics with it");
+        read.is_some() && nft::generation().ok() == read && legacy_tables().is_empty()
+    }
+
+    fn set(&self, generation: Option<u32>) {
+        *self.0.lock().expect("nobody panics with it") = generation;
+    }
 }
 
 impl Reader {
@@ -74,6 +94,11 @@ impl Reader {
     pub fn is_outdated(&self) -> bool {
         let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
         !rests && nft::generation().ok() != self.generation
+    }
+
+    /// What it has found out of that, whoever reads now.
+    pub fn stateless(&self) -> Stateless {
+        self.stateless.clone()
     }
 
     /// With those who fill it, if it is nearly full: to count them takes a second for a million connections.
@@ -113,8 +138,15 @@ impl Reader {
         let began = Instant::now();
         let generation = nft::generation().ok();
         match list().await {
-            Ok(ruleset) => self.ruleset = ruleset,
-            Err(error) => tracing::debug!("the survey cannot read nftables: {error:#}"),
+            Ok(ruleset) => {
+                let is_stateless = !ruleset.tells_untracked_apart();
+                self.stateless.set(generation.filter(|_| is_stateless));
+                self.ruleset = ruleset;
+            }
+            Err(error) => {
+                self.stateless.set(None);
+                tracing::debug!("the survey cannot read nftables: {error:#}");
+            }
         }
         self.generation = generation;
         let rest = (began.elapsed() * LISTING_REST).max(LISTED_AGAIN_AFTER);

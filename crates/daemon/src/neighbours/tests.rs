@@ -518,3 +518,35 @@ fn the_log_hears_of_a_finding_once_and_again_when_it_changes_or_goes() {
     assert_eq!(told.changes(&[]), [Change::Gone(second)]);
     assert_eq!(told.changes(&[]), []);
 }
+
+#[test]
+fn a_packet_of_no_known_connection_is_nothing_to_hosts_without_firewall_or_translation() {
+    let same = |json: &str| !with_rules(json).netfilter.tells_untracked_apart();
+    let input = chain("input", "input", "drop");
+    let of_connections = r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}}, {"accept": null}"#;
+    assert!(same(""));
+    let by_ports = rule("input", &format!("{}, {{\"accept\": null}}", to_port(53)));
+    assert!(same(&format!("{input}, {by_ports}")));
+    let forward = chain("forward", "forward", "drop");
+    assert!(same(&format!(
+        "{forward}, {}",
+        rule("forward", of_connections)
+    )));
+
+    for statements in [
+        of_connections,
+        r#"{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}]]}}}"#,
+        r#"{"match": {"op": "!=", "left": {"meta": {"key": "mark"}}, "right": 51820}}, {"drop": null}"#,
+        r#"{"xt": {"type": "match", "name": "conntrack"}}"#,
+        r#"{"masquerade": null}"#,
+        r#"{"ct count": {"val": 20, "inv": true}}, {"drop": null}"#,
+    ] {
+        assert!(
+            !same(&format!("{input}, {}", rule("input", statements))),
+            "{statements}"
+        );
+        let behind = r#"{"chain": {"family": "inet", "table": "fw", "name": "behind"}}"#;
+        let behind = format!("{input}, {behind}, {}", rule("behind", statements));
+        assert!(!same(&behind), "{statements}, in a chain without a hook");
+    }
+}

@@ -16,7 +16,7 @@ pub use target::{DEFAULT_TARGETS, Page, RESOLVERS, Target, portal_pages};
 pub use wire::{Answer, Via, ask_for_reset};
 
 /// Nobody waits longer for an answer: a late one still counts, a later one says nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a probe asks.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -209,6 +209,7 @@ mod tests {
             device: "lo".to_owned(),
             source: Ipv4Addr::LOCALHOST.into(),
             resolvers: Vec::new(),
+            untracked: false,
         };
         for (answer, is_expected) in [("204 No Content", true), ("302 Found", false)] {
             let page = page(&format!("http:127.0.0.1:{port}/check = 204"));

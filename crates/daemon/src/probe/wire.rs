@@ -18,6 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use super::target::Target;
+use crate::host::ids::UNTRACKED_MARK;
 
 /// ICMP echo ids from here to 0xABFF are the prober's: the data path hands none of them to LAN hosts.
 const ICMP_ID_BASE: u16 = 0xAB00;
@@ -76,6 +77,8 @@ pub struct Via {
     pub source: IpAddr,
     /// Who resolves names over it.
     pub resolvers: Vec<IpAddr>,
+    /// Whether the kernel's connection tracking is to leave it out, by our table of nftables.
+    pub untracked: bool,
 }
 
 /// What came back.
@@ -99,6 +102,9 @@ impl Via {
         }
         socket.bind_device(Some(self.device.as_bytes()))?;
         socket.bind(&self.any_port().into())?;
+        if self.untracked {
+            socket.set_mark(UNTRACKED_MARK)?;
+        }
         Ok(socket)
     }
 
@@ -366,6 +372,7 @@ mod tests {
             device: "lo".to_owned(),
             source: Ipv4Addr::LOCALHOST.into(),
             resolvers: Vec::new(),
+            untracked: false,
         }
     }
 

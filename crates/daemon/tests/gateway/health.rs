@@ -27,6 +27,8 @@ anabranch_testbed::in_both_families!(
     one_host_that_calls_one_dead_server_takes_no_link_down,
     a_host_that_can_send_no_probes_loses_no_link,
     a_path_that_carries_less_than_its_device_is_found_and_tcp_is_kept_so_short,
+    a_full_connection_table_is_nothing_to_probes,
+    beside_a_firewall_that_looks_at_connections_probes_are_tracked,
 );
 
 const PAGE_PORT: u16 = 8080;
@@ -316,6 +318,133 @@ fn a_host_that_can_send_no_probes_loses_no_link(family: Family) {
         assert_ne!(link.state, LinkState::Down, "{}: {}", link.name, link.why);
         assert_eq!(link.paths[0].falls_last_hour, 0);
     }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// Names, connections and echoes are asked for.
+fn with_every_way(rig: &Rig) -> String {
+    let address = rig.plan().address();
+    let [resolver, ..] = RESOLVERS[rig.family().index()];
+    let targets = format!(
+        "\"tcp:{}\", \"icmp:{address}\", \"dns:{resolver}\"",
+        rig.server()
+    );
+    with_targets(rig, &targets)
+}
+
+fn answered(daemon: &Daemon) -> Vec<u64> {
+    let links = daemon.status().links.into_iter();
+    let targets = links.flat_map(|link| link.probe.targets);
+    targets.map(|target| target.answered).collect()
+}
+
+/// Every target of every link answers once more.
+fn all_answer_again(daemon: &Daemon) {
+    let before = answered(daemon);
+    assert!(before.len() == 6, "{before:?}");
+    until("every target has answered once more", || {
+        let mut pairs = before.iter().zip(answered(daemon));
+        pairs.all(|(before, now)| now > *before)
+    });
+}
+
+fn tracked(rig: &Rig) -> u64 {
+    let count = rig.gateway.sysctl("net/netfilter/nf_conntrack_count");
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// Whatever asks the box fills its connection table with connections that the kernel does not let go.
+fn fill_connection_table(rig: &Rig) {
+    use std::fmt::Write;
+    const PORTS: u64 = 60_000;
+    let places = rig.gateway.sysctl("net/netfilter/nf_conntrack_max");
+    let places: u64 = places.unwrap().trim().parse().unwrap();
+    let to = rig.plan().lan[0];
+    let mut connections = String::new();
+    for number in 0..=places {
+        let (from, port) = (rig.lan_host((number / PORTS) as u8), number % PORTS + 1024);
+        writeln!(
+            connections,
+            "-I -p udp -s {from} -d {to} --sport {port} --dport 53 -t 600 -u SEEN_REPLY,ASSURED"
+        )
+        .unwrap();
+    }
+    let load = rig
+        .gateway
+        .exec_with_input("conntrack", &["-R", "-"], &connections);
+    if let Err(error) = load {
+        println!("{error:#}");
+    }
+    assert!(tracked(rig) >= places, "{} of {places}", tracked(rig));
+}
+
+fn a_full_connection_table_is_nothing_to_probes(family: Family) {
+    let rig = Rig::of(family);
+    serve_names(&rig);
+    rig.write_config(&with_every_way(&rig));
+    let daemon = rig.start();
+    both_up(&daemon);
+    until("no probe leaves anything in the connection table", || {
+        rig.gateway.exec("conntrack", &["-F"]).unwrap();
+        all_answer_again(&daemon);
+        tracked(&rig) == 0
+    });
+    let not_sent = || -> u64 {
+        let links = daemon.status().links.into_iter();
+        links.map(|link| link.probe.not_sent).sum()
+    };
+    let before = not_sent();
+    fill_connection_table(&rig);
+    all_answer_again(&daemon);
+    let links = daemon.status().links;
+    assert!(
+        links.iter().all(|link| link.probe.not_sent == 0),
+        "{links:?}"
+    );
+    assert_eq!(not_sent(), before, "every probe could be sent");
+    let finding = || {
+        daemon
+            .status()
+            .findings
+            .into_iter()
+            .find(|one| one.name == "conntrack-full")
+    };
+    until("it is told who fills it", || {
+        finding().is_some_and(|finding| finding.meaning.contains(&rig.lan_host(0).to_string()))
+    });
+    rig.cut("wan0", &[family]);
+    until("a dead link is found dead", || {
+        daemon.link("fiber").state == LinkState::Down
+    });
+    assert_eq!(daemon.link("lte").state, LinkState::Up);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn beside_a_firewall_that_looks_at_connections_probes_are_tracked(family: Family) {
+    let rig = Rig::of(family);
+    serve_names(&rig);
+    rig.write_config(&with_every_way(&rig));
+    let daemon = rig.start();
+    both_up(&daemon);
+    until("no probe is tracked", || {
+        rig.gateway.exec("conntrack", &["-F"]).unwrap();
+        all_answer_again(&daemon);
+        tracked(&rig) == 0
+    });
+    let firewall = "table inet fw { chain input { type filter hook input priority filter; policy drop; \
+                    ct state { established, related } accept; iifname lo accept; \
+                    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-advert } accept; }; }";
+    rig.gateway
+        .exec_with_input("nft", &["-f", "-"], firewall)
+        .unwrap();
+    none_is_down(&daemon, Duration::from_secs(4));
+    all_answer_again(&daemon);
+    assert!(tracked(&rig) > 0);
+    for link in daemon.status().links {
+        assert_eq!(link.paths[0].falls_last_hour, 0, "{}", link.name);
+    }
+    fill_connection_table(&rig);
+    none_is_down(&daemon, Duration::from_secs(4));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

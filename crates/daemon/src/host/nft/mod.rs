@@ -1,7 +1,7 @@
 //! One nftables table for what the data path leaves to the kernel: it may leave and enter only as the data path would let
 //! it, it is bounded, and as a fallback it is translated.
 //!
-//! The table holds nothing that the host itself sends or receives, and nothing that other tables decide better: packets
+//! The table drops nothing that the host itself sends or receives, and nothing that other tables decide better: packets
 //! that an administrator's own DNAT or NAT carries meet conditions that are true for them.
 
 mod kernel;
@@ -18,9 +18,10 @@ use tokio::process::Command;
 
 pub use kernel::generation;
 
-use super::ids::CONNECTION_MARK_MASK;
+use super::ids::{CONNECTION_MARK_MASK, UNTRACKED_MARK};
 use crate::config::Forwards;
 use crate::observe::Prefix;
+use crate::probe::PATIENCE;
 use anabranch_api::ReasonCount;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +36,10 @@ const NEW_IN_SUM: (u32, u32) = (500, 500);
 const IN_SUM_PART: u32 = 4;
 const IN_SUM_MAX: u32 = 8192;
 const RESETS_PER_SECOND: u32 = 100;
+/// Probes that wait for an answer, of one family and kind, ...
+const ASKED_MAX: u32 = 4096;
+/// ... so long.
+const ASKED_SECONDS: u64 = PATIENCE.as_secs();
 
 /// A counter of the table, and what it counts as in the status.
 struct Drop {
@@ -161,6 +166,7 @@ impl Guard<'_> {
             .map(|drop| counter(drop.name, counted))
             .collect();
         let chains = [
+            self.untracked(),
             self.strays(),
             self.connections(),
             self.forward(),
@@ -178,6 +184,45 @@ impl Guard<'_> {
             removal(table),
             counters.concat(),
             chains.concat(),
+        )
+    }
+
+    /// Probes that are marked, and their answers, pass connection tracking by: a table that others have filled keeps none from being
+    /// sent. An answer, which bears no mark, is known by what was asked lately.
+    fn untracked(&self) -> String {
+        let links = quoted(&self.devices());
+        let asked = format!("size {ASKED_MAX}; flags dynamic,timeout; timeout {ASKED_SECONDS}s;");
+        let families = [("ip", "ipv4_addr", "icmp"), ("ip6", "ipv6_addr", "icmpv6")];
+        let sets = families.map(|(family, address, icmp)| {
+            format!(
+                "set asked_{family} {{ type {address} . {address} . inet_proto . inet_service . inet_service; {asked} }}\n\
+                 set echoes_{family} {{ typeof {family} daddr . {icmp} id; {asked} }}\n"
+            )
+        });
+        let questions = families.map(|(family, _, icmp)| {
+            format!(
+                "meta mark {UNTRACKED_MARK:#x} meta l4proto {{ tcp, udp }} update @asked_{family} \
+                 {{ {family} daddr . {family} saddr . meta l4proto . th dport . th sport }}\n\
+                 meta mark {UNTRACKED_MARK:#x} {icmp} type echo-request update @echoes_{family} {{ {family} daddr . {icmp} id }}\n"
+            )
+        });
+        let answers = families.map(|(family, _, icmp)| {
+            format!(
+                "iifname {links} {family} saddr . {family} daddr . meta l4proto . th sport . th dport @asked_{family} notrack\n\
+                 iifname {links} {icmp} type echo-reply {family} saddr . {icmp} id @echoes_{family} notrack\n"
+            )
+        });
+        format!(
+            "{}chain questions {{\n\
+             type filter hook output priority raw; policy accept;\n\
+             {}meta mark {UNTRACKED_MARK:#x} notrack\n\
+             }}\n\
+             chain answered {{\n\
+             type filter hook prerouting priority raw; policy accept;\n\
+             {}}}\n",
+            sets.concat(),
+            questions.concat(),
+            answers.concat(),
         )
     }
 
