@@ -304,6 +304,79 @@ async fn apply(rig: &Rig, instance: &str, first_usable: Option<LinkId>) -> (Host
 }
 
 #[test]
+fn next_hops_of_links_keep_their_places_among_the_neighbours_and_give_them_back() {
+    const OTHERS: &str = "198.51.100.1 dev wan1 lladdr 02:00:00:00:00:77 PERMANENT";
+    let rig = Rig::new();
+    rig.ip("addr add 2001:db8:a::2/64 dev wan0 nodad");
+    rig.ip("-6 route add default via 2001:db8:a::1");
+    rig.ip("neigh add 198.51.100.1 dev wan1 lladdr 02:00:00:00:00:77");
+    rig.outside
+        .ip("addr add 203.0.113.1/24 dev wan0-far")
+        .unwrap();
+    let card = |address: &str| {
+        rig.outside.ip("link set wan0-far down").unwrap();
+        rig.outside
+            .ip(&format!("link set wan0-far address {address}"))
+            .unwrap();
+        rig.outside.ip("link set wan0-far up").unwrap();
+        rig.outside
+            .ip("addr replace 2001:db8:a::1/64 dev wan0-far nodad")
+            .unwrap();
+    };
+    let kept = |address: &str| {
+        let mine = rig.ip(&format!("-details neigh show {address} dev wan0"));
+        mine.contains("managed extern_learn").then_some(mine)
+    };
+    let both_are_at = |address: &str| {
+        let begun = std::time::Instant::now();
+        let is_at = |hop: &&str| kept(hop).is_some_and(|entry| entry.contains(address));
+        while !["203.0.113.1", "2001:db8:a::1"].iter().all(is_at) {
+            let neighbours = rig.ip("-details neigh");
+            assert!(begun.elapsed() < DEADLINE, "{address}: {neighbours}");
+        }
+    };
+    card("02:00:00:00:00:01");
+    rig.run(async || {
+        let (mut host, netlink) = apply(&rig, "next-hops", None).await;
+        both_are_at("02:00:00:00:00:01");
+        assert!(!host.has_other_settings());
+
+        card("02:00:00:00:00:02");
+        assert!(host.has_other_settings(), "another modem may be there now");
+        let again = async |host: &mut Host| {
+            let seen = loop {
+                let seen = netlink.snapshot().await.unwrap();
+                if seen.devices["wan0"].running {
+                    break desired(&seen);
+                }
+            };
+            let failed = host.apply(&netlink, &config(), &seen, &by(None)).await;
+            assert!(failed.is_empty(), "{failed:?}");
+        };
+        again(&mut host).await;
+        both_are_at("02:00:00:00:00:02");
+
+        rig.ip("neigh del 203.0.113.1 dev wan0");
+        assert!(host.has_other_settings());
+        again(&mut host).await;
+        both_are_at("02:00:00:00:00:02");
+        assert!(
+            rig.ip("neigh show dev wan1")
+                .contains(&OTHERS.replace("dev wan1 ", ""))
+        );
+
+        drop(host);
+        let paths = Paths::under(rig.dir.path(), rig.dir.path(), "next-hops").unwrap();
+        let host = Host::adopt(&paths, Ids::of(paths.instance()))
+            .await
+            .unwrap();
+        host.restore(&netlink).await.unwrap();
+        let left = rig.ip("-details neigh");
+        assert!(!left.contains("managed") && left.contains(OTHERS), "{left}");
+    });
+}
+
+#[test]
 fn instances_in_one_namespace_leave_each_others_rules_alone() {
     let rig = Rig::new();
     let rules = || rig.ip("rule list");

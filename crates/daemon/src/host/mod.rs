@@ -8,7 +8,9 @@ mod announce;
 mod clock;
 mod connections;
 pub mod ids;
+pub(crate) mod neighbour_table;
 mod netlink;
+mod next_hops;
 pub(crate) mod nft;
 mod own_udp;
 mod routing;
@@ -18,11 +20,13 @@ mod sysctl;
 mod undone;
 mod wireguard;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anabranch_core::{Family, LinkId, LinkSet};
 use anabranch_policy::PerFamily;
+use anyhow::Context;
 
 use crate::config::{Config, Fallback, Link};
 use crate::observe::{Desired, Netlink};
@@ -33,6 +37,7 @@ pub use clock::moment;
 pub use connections::Conversation;
 pub use connections::by_source as connections_by_source;
 use ids::Ids;
+use next_hops::NextHop;
 use nft::{Guard, GuardedLink};
 pub use own_udp::{Moved, Return, leave};
 use routing::{Memory, Routing};
@@ -59,6 +64,7 @@ pub struct Host {
     alive: PerFamily<LinkSet>,
     /// Of our settings.
     settings: undone::Watch,
+    next_hops: next_hops::Kept,
 }
 
 impl Host {
@@ -80,6 +86,7 @@ impl Host {
             memory: PerFamily::default(),
             alive: PerFamily::default(),
             settings: undone::Watch::default(),
+            next_hops: next_hops::Kept::default(),
         })
     }
 
@@ -123,9 +130,9 @@ impl Host {
         self.nft_loaded.is_some() && nft::counted(&self.nft_table).is_ok_and(|c| c.is_empty())
     }
 
-    /// Somebody changed a setting that we made.
+    /// Somebody changed a setting that we made, or took away the neighbours that we keep.
     pub fn has_other_settings(&self) -> bool {
-        self.settings.differs()
+        self.settings.differs() || self.next_hops.differs()
     }
 
     /// Settings of ours that somebody set back, lately.
@@ -160,6 +167,8 @@ impl Host {
         let guarded = self.set_guard(config, desired).await;
         let set = guarded.and_then(|()| self.set_sysctls(config, desired));
         failed.extend(set.err());
+        let kept = self.keep_next_hops(next_hops::of_links(config, &self.state.slots, desired));
+        failed.extend(kept.err());
         failed
     }
 
@@ -193,6 +202,22 @@ impl Host {
         }
         self.change(changes)?;
         self.announce(&announced, desired);
+        Ok(())
+    }
+
+    /// What is remembered is more than what is kept, while that changes.
+    fn keep_next_hops(&mut self, wanted: BTreeSet<NextHop>) -> anyhow::Result<()> {
+        let former = self.state.next_hops.clone();
+        if !former.is_superset(&wanted) {
+            self.state.next_hops.extend(wanted.iter().cloned());
+            self.save()?;
+        }
+        let kept = self.next_hops.keep(&wanted, &former);
+        kept.context("keep next hops of links in the neighbour table")?;
+        if self.state.next_hops != wanted {
+            self.state.next_hops = wanted;
+            self.save()?;
+        }
         Ok(())
     }
 
@@ -332,6 +357,7 @@ impl Host {
         } else {
             Ok(())
         };
+        let neighbours = self.keep_next_hops(BTreeSet::new());
         let sysctls: Vec<_> = self
             .state
             .sysctls
@@ -340,7 +366,9 @@ impl Host {
             .collect();
         sysctls
             .into_iter()
-            .fold(routing.and(nat), |first, next| first.and(next))?;
+            .fold(routing.and(nat).and(neighbours), |first, next| {
+                first.and(next)
+            })?;
         if !self.state.orders.is_empty() {
             self.state = State {
                 orders: self.state.orders,

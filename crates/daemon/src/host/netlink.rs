@@ -27,6 +27,12 @@ impl Netlink {
         self.ask(kind, libc::NLM_F_ACK, body, |_, _| {})
     }
 
+    /// Has something made, or made anew.
+    pub fn replace(&self, kind: u16, body: &[u8]) -> io::Result<()> {
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        self.ask(kind, flags, body, |_, _| {})
+    }
+
     /// Hands out kind and body of everything that matches.
     pub fn dump(&self, kind: u16, body: &[u8], take: impl FnMut(u16, &[u8])) -> io::Result<()> {
         self.ask(kind, libc::NLM_F_DUMP, body, take)

@@ -1,5 +1,6 @@
 //! What a daemon has to know of those before it: the links' numbers, people's orders, and what was changed on the host.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -9,6 +10,7 @@ use anyhow::Context;
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
+use super::next_hops::NextHop;
 use super::sysctl;
 use crate::slots::{Orders, Slots};
 
@@ -24,6 +26,9 @@ pub struct State {
     #[serde(default)]
     pub orders: Orders,
     pub sysctls: Vec<sysctl::Changed>,
+    /// Entries of the kernel's neighbour table that are ours.
+    #[serde(default)]
+    pub next_hops: BTreeSet<NextHop>,
 }
 
 impl State {

@@ -17,9 +17,11 @@ mod read;
 mod routing;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::IpAddr;
 
 use anabranch_api::{Finding, Severity};
+use anabranch_core::Family;
 use anabranch_core::rules::WhenNone;
 
 pub use dhcp::DhcpClient;
@@ -33,7 +35,7 @@ use crate::host::Undone;
 use crate::observe::{Hop, Snapshot};
 
 /// Every kind of finding, as `survey.ignore` and the status name it.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 22] = [
     BRIDGE_PORT,
     OUR_MARKS,
     INGRESS_QDISC,
@@ -55,6 +57,7 @@ pub const NAMES: [&str; 21] = [
     DHCP_CLIENT,
     DHCP_CLIENTS,
     CONNTRACK_FULL,
+    NEIGHBOUR_TABLE_FULL,
 ];
 const BRIDGE_PORT: &str = "bridge-port";
 const OUR_MARKS: &str = "our-marks";
@@ -77,9 +80,10 @@ const SHARED_SEGMENT: &str = "shared-segment";
 const DHCP_CLIENT: &str = "dhcp-client";
 const DHCP_CLIENTS: &str = "dhcp-clients";
 const CONNTRACK_FULL: &str = "conntrack-full";
+const NEIGHBOUR_TABLE_FULL: &str = "neighbour-table-full";
 
-/// The kernel's connection table counts as full from this part of it on, in percent.
-const CONNTRACK_FULL_PERCENT: u64 = 80;
+/// A table of the kernel's counts as full from this part of it on, in percent.
+const FULL_PERCENT: u64 = 80;
 /// The first byte of every mark that the programs or our nftables table give to packets and connections.
 const OUR_MARK_BYTES: [u32; 7] = [0xa8, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf];
 
@@ -96,6 +100,8 @@ pub struct Scene {
     pub dhcp_clients: Vec<DhcpClient>,
     /// None where the kernel tracks no connections.
     pub conntrack: Option<Conntrack>,
+    /// Those of ARP and of neighbour discovery that are nearly full, or were lately.
+    pub full_neighbour_tables: Vec<NeighbourTable>,
     /// Settings of the gateway's that somebody set back while it ran.
     pub undone: Vec<Undone>,
 }
@@ -111,9 +117,22 @@ pub struct Conntrack {
     pub sources: Vec<(IpAddr, u64)>,
 }
 
+/// A neighbour table of the kernel's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeighbourTable {
+    /// Of which addresses.
+    pub family: Family,
+    /// How many entries it has, ...
+    pub entries: u64,
+    /// ... of so many.
+    pub places: u64,
+    /// The devices that have most of them.
+    pub devices: Vec<(String, u64)>,
+}
+
 impl Conntrack {
     fn is_nearly_full(&self) -> bool {
-        self.places > 0 && self.entries * 100 >= self.places * CONNTRACK_FULL_PERCENT
+        self.places > 0 && self.entries * 100 >= self.places * FULL_PERCENT
     }
 }
 
@@ -126,6 +145,7 @@ pub fn findings(config: &Config, host: &Snapshot, scene: &Scene) -> Vec<Finding>
     all.extend(routing::findings(config, host, &scene.netfilter));
     all.extend(dhcp::findings(config, &scene.dhcp_clients));
     all.extend(scene.conntrack.as_ref().and_then(conntrack));
+    all.extend(scene.full_neighbour_tables.iter().map(neighbour_table));
     all.extend(scene.undone.iter().map(undone));
     all.retain(|finding| finding.severity == Severity::Refused || !is_ignored(config, finding));
     all.sort();
@@ -157,15 +177,9 @@ fn conntrack(table: &Conntrack) -> Option<Finding> {
     let Conntrack {
         entries, places, ..
     } = table;
-    // In tenths: the log tells what changes.
-    let of = |(source, connections): &(IpAddr, u64)| {
-        let tenths = connections * 10 / entries.max(&1);
-        (tenths > 0).then(|| format!("{source} has {} %", tenths * 10))
-    };
-    let sources: Vec<String> = table.sources.iter().filter_map(of).collect();
-    let by = match sources.is_empty() {
-        true => String::new(),
-        false => format!("; of its connections {}", sources.join(", ")),
+    let by = match shares(&table.sources, *entries) {
+        shares if shares.is_empty() => shares,
+        shares => format!("; of its connections {shares}"),
     };
     table.is_nearly_full().then(|| {
         finding(
@@ -182,6 +196,39 @@ fn conntrack(table: &Conntrack) -> Option<Finding> {
             ),
         )
     })
+}
+
+/// Who has most of so many entries. In tenths: the log tells what changes.
+fn shares(owners: &[(impl Display, u64)], entries: u64) -> String {
+    let shares = owners.iter().filter_map(|(owner, own)| {
+        let tenths = own * 10 / entries.max(1);
+        (tenths > 0).then(|| format!("{owner} has {} %", tenths * 10))
+    });
+    shares.collect::<Vec<_>>().join(", ")
+}
+
+fn neighbour_table(table: &NeighbourTable) -> Finding {
+    let (protocol, version) = match table.family {
+        Family::V4 => ("ARP", "ipv4"),
+        Family::V6 => ("IPv6", "ipv6"),
+    };
+    let by = match shares(&table.devices, table.entries) {
+        shares if shares.is_empty() => shares,
+        shares => format!("; of its entries {shares}"),
+    };
+    finding(
+        Severity::Trouble,
+        NEIGHBOUR_TABLE_FULL,
+        format!("net.{version}.neigh"),
+        format!(
+            "the kernel's table of {protocol} neighbours is nearly full: hosts that have to be found anew may get nothing{by}"
+        ),
+        format!(
+            "stop who asks or answers there for addresses that no host has; or raise net.{version}.neigh.default.gc_thresh3 above {}, and \
+             gc_thresh2 with it",
+            table.places
+        ),
+    )
 }
 
 fn undone(setting: &Undone) -> Finding {

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_api::Finding;
+use anabranch_core::Family;
+use anabranch_policy::PerFamily;
 use anyhow::Context;
 use futures_util::TryStreamExt;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcOption};
@@ -20,8 +22,9 @@ use tokio::time::Instant;
 use super::dhcp::DhcpClient;
 use super::netfilter::Ruleset;
 use super::qdiscs::IngressQdisc;
-use super::{Conntrack, Scene, dhcp, findings};
+use super::{Conntrack, FULL_PERCENT, NeighbourTable, Scene, dhcp, findings};
 use crate::config::Config;
+use crate::host::neighbour_table::{self, Fill};
 use crate::host::{Undone, connections_by_source, nft};
 use crate::observe::{Netlink, Snapshot};
 
@@ -31,6 +34,8 @@ const OUR_FILTERS: &str = "anabranch/";
 const LISTED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// ... and one part in so many of a processor's time.
 const LISTING_REST: u32 = 300;
+/// So long a neighbour table counts as full after it has refused an entry.
+const FULL_FOR: Duration = Duration::from_secs(60);
 /// Hosts that are named where the kernel's connection table is full.
 const SOURCES_TOLD: usize = 3;
 const LEGACY: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
@@ -46,6 +51,9 @@ pub struct Reader {
     /// Who fills the kernel's connection table, and when that may be counted again.
     sources: Vec<(IpAddr, u64)>,
     counts_again: Option<Instant>,
+    /// How often neighbour tables had refused entries at the last look, and until when one counts as full that has refused any.
+    refused: PerFamily<Option<u64>>,
+    full_until: PerFamily<Option<Instant>>,
 }
 
 /// The generation of nftables in which no firewall or NAT of others would treat a packet of the host's otherwise if no connection is
@@ -85,6 +93,7 @@ impl Reader {
             legacy_tables: legacy_tables(),
             dhcp_clients: dhcp_clients(host.clone()).await?,
             conntrack,
+            full_neighbour_tables: self.full_neighbour_tables(),
             undone,
         };
         Ok(findings(config, host, &scene))
@@ -128,6 +137,40 @@ impl Reader {
         }
         table.sources.clone_from(&self.sources);
         Some(table)
+    }
+
+    /// With the devices that have most of their entries.
+    fn full_neighbour_tables(&mut self) -> Vec<NeighbourTable> {
+        let tables = Family::ALL.map(|family| self.full_neighbour_table(family));
+        let told = tables.into_iter().map(|told| {
+            told.unwrap_or_else(|error| {
+                tracing::debug!("neighbours are not counted: {error:#}");
+                None
+            })
+        });
+        told.flatten().collect()
+    }
+
+    fn full_neighbour_table(&mut self, family: Family) -> anyhow::Result<Option<NeighbourTable>> {
+        let Fill {
+            entries,
+            places,
+            refused,
+        } = neighbour_table::fill(family)?;
+        let before = self.refused[family].replace(refused);
+        if before.is_some_and(|before| refused > before) {
+            self.full_until[family] = Some(Instant::now() + FULL_FOR);
+        }
+        let was_full = self.full_until[family].is_some_and(|until| Instant::now() < until);
+        if !was_full && entries * 100 < places * FULL_PERCENT {
+            return Ok(None);
+        }
+        Ok(Some(NeighbourTable {
+            family,
+            entries,
+            places,
+            devices: most(neighbour_table::by_device(family)?),
+        }))
     }
 
     /// Without nft, or without nftables in the kernel, there is nothing to know of it.
@@ -244,12 +287,12 @@ fn legacy_tables() -> Vec<String> {
     tables
 }
 
-/// Those with most connections first.
-fn most(sources: BTreeMap<IpAddr, u64>) -> Vec<(IpAddr, u64)> {
-    let mut sources: Vec<_> = sources.into_iter().collect();
-    sources.sort_by_key(|(_, connections)| Reverse(*connections));
-    sources.truncate(SOURCES_TOLD);
-    sources
+/// Those with most first.
+fn most<T: Ord>(counted: BTreeMap<T, u64>) -> Vec<(T, u64)> {
+    let mut counted: Vec<_> = counted.into_iter().collect();
+    counted.sort_by_key(|(_, entries)| Reverse(*entries));
+    counted.truncate(SOURCES_TOLD);
+    counted
 }
 
 /// Entries of the kernel's connection table, and how many there may be; none where it tracks none.

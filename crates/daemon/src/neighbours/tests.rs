@@ -550,3 +550,28 @@ fn a_packet_of_no_known_connection_is_nothing_to_hosts_without_firewall_or_trans
         assert!(!same(&behind), "{statements}, in a chain without a hook");
     }
 }
+
+#[test]
+fn a_full_neighbour_table_is_told_with_the_devices_that_fill_it() {
+    let scene = Scene {
+        full_neighbour_tables: vec![NeighbourTable {
+            family: Family::V4,
+            entries: 1000,
+            places: 1024,
+            devices: vec![("lan0".to_owned(), 970), ("wan0".to_owned(), 30)],
+        }],
+        ..Scene::default()
+    };
+    let told = findings(&config(""), &host(), &scene);
+    let expected = only(Severity::Trouble, "neighbour-table-full", "net.ipv4.neigh");
+    assert_eq!(found(&config(""), &host(), &scene), expected);
+    assert!(
+        told[0].meaning.ends_with("of its entries lan0 has 90 %"),
+        "{told:?}"
+    );
+    assert!(
+        told[0]
+            .cure
+            .contains("net.ipv4.neigh.default.gc_thresh3 above 1024")
+    );
+}
