@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use anabranch_core::{
     Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, Family, Kind as ProbeKind,
-    LinkCounters, LinkId, LinkState, LinkStatus, Opening, PathStatus, ProbeId, ProbeRequest,
+    LinkCounters, LinkId, LinkState, LinkStatus, Opening, PathStatus, ProbeId, ProbeRequest, Reach,
     TargetSpec, Time, Whom,
 };
 use anabranch_policy::abi::Choice;
@@ -46,6 +46,8 @@ use programs::Programs;
 const PROBE_BYTES: u32 = 28;
 /// Of the RST that answers a probe of a destination: IP and TCP without options.
 const RST_BYTES: u32 = 40;
+/// Of Ethernet.
+const DEVICE_MTU: u32 = 1500;
 /// Answers to older probes are not waited for, as in the balancer.
 const PROBES_AWAITED: u64 = 128;
 /// Of every packet that is simulated; links are absent for the other.
@@ -168,9 +170,12 @@ impl Gateway {
     /// Whom it asks over each link; where there are none, one far target. Those that are near stand between a link's last mile and what is
     /// beyond.
     pub fn set_targets(&mut self, targets: Vec<TargetSpec>) {
+        let far = targets.iter().filter(|target| target.reach == Reach::Far);
+        let hosts = far.count();
         for link in self.programs.links().filter(|_| !targets.is_empty()) {
             let balancer = self.driver.balancer_mut();
             balancer.set_targets(link, FAMILY, &targets);
+            balancer.set_length(Time::ZERO, link, FAMILY, DEVICE_MTU, hosts);
         }
         self.targets = targets;
     }
