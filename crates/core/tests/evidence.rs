@@ -275,6 +275,19 @@ fn several_witnesses_outweigh_the_gateway_and_answers_of_one_kind_and_no_more() 
 }
 
 #[test]
+fn one_host_with_many_dead_ends_outweighs_no_target_while_none_is_silent() {
+    let answers = |_: usize| true;
+    for (hosts, is_captive) in [(1, false), (2, true)] {
+        let mut line = Line::of(&[far(Kind::Icmp)], Config::default());
+        line.run(S(60), answers, |_| nothing());
+        line.complain(S(10), Said { hosts, ends: 9 }, true, answers);
+        let states = &line.states;
+        let captive = states.iter().any(|(_, state)| *state == State::Captive);
+        assert_eq!(captive, is_captive, "{hosts} hosts: {states:?}");
+    }
+}
+
+#[test]
 fn a_link_whose_other_kinds_fell_silent_is_captive_as_well() {
     let mut line = of_kinds();
     line.run(S(60), |_| true, |_| nothing());

@@ -32,10 +32,15 @@ impl Complaint {
 
     /// Since when, if it weighs more than one witness for the link.
     pub fn grave_since(&self) -> Option<Time> {
-        let sum = |of: fn(&(Time, u64, u64)) -> u64| self.witnesses.iter().map(of).sum::<u64>();
-        let (hosts, ends) = (sum(|it| it.1), sum(|it| it.2));
-        let is_grave = ends >= 3 || (ends >= 2 && hosts >= 2);
+        let ends: u64 = self.witnesses.iter().map(|(.., ends)| ends).sum();
+        let is_grave = ends >= 3 || (ends >= 2 && !self.is_of_one_host());
         let (since, ..) = self.witnesses.front()?;
         is_grave.then_some(*since)
+    }
+
+    /// However many ends it names, it may have chosen those that answer nobody.
+    pub fn is_of_one_host(&self) -> bool {
+        let hosts: u64 = self.witnesses.iter().map(|(_, hosts, _)| hosts).sum();
+        hosts < 2
     }
 }

@@ -28,8 +28,8 @@
 //! was sent makes up for its loss, and such proofs bring up a link that is down.
 //!
 //! *Witnesses* speak against a link whose probes are answered ([`Complaint`]): hosts that repeat SYNs, and the ends that do not
-//! answer, each counted once. Two hosts and two ends, or three ends, outweigh near targets and far ones of one kind, and no more;
-//! and only where another link carries connections meanwhile. Such a link is captive: it answers, and carries nothing. Witnesses can be
+//! answer, each counted once. Two hosts and two ends outweigh near targets and far ones of one kind, and no more; so do three
+//! ends of one host, where another kind of targets is silent as well; and only where another link carries connections meanwhile. Such a link is captive: it answers, and carries nothing. Witnesses can be
 //! forged, so they end no flow. A link is tried again when a second kind answers, users' flows prove it, or after [`TRIAL`].
 //!
 //! Of a link without NAT users never complain: what is sent over it may be answered over any other. Silence makes it
@@ -940,7 +940,10 @@ impl Availability {
             });
             lost + late.count() as u32 >= self.silent_after
         };
-        if self.targets.kinds_unheard(since).all(is_silent) && self.targets.kinds_heard(since) < 2 {
+        let unheard = || self.targets.kinds_unheard(since);
+        let is_borne_out = !self.complaint.is_of_one_host() || unheard().next().is_some();
+        let are_silent = unheard().all(is_silent);
+        if is_borne_out && are_silent && self.targets.kinds_heard(since) < 2 {
             self.enter(now, State::Captive);
         }
     }
