@@ -297,10 +297,22 @@ pub fn load_in_folder<T>(
 
 fn remove_others(instance: &Path, folder: &Path) -> Result<(), Error> {
     for path in entries(instance)?.iter().filter(|path| *path != folder) {
+        if is_foreign(path) {
+            tracing::warn!(
+                "{} is none of this instance's: it stays as it is; remove it",
+                path.display()
+            );
+            continue;
+        }
         tracing::warn!(path = %path.display(), "removing what another version or kind of this instance left");
         remove_pins(path)?;
     }
     Ok(())
+}
+
+/// What an instance pins stands in folders of its own.
+fn is_foreign(path: &Path) -> bool {
+    !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
 fn remove_new(instance: &Path, folder: &Path) -> Result<(), Error> {
@@ -326,10 +338,14 @@ pub fn remove_pins(folder: &Path) -> Result<(), Error> {
 
 /// The same with all folders of an instance.
 pub fn remove_instance(instance: &Path) -> Result<(), Error> {
-    entries(instance)?
-        .iter()
-        .try_for_each(|path| remove_pins(path))?;
-    fs::remove_dir(instance).map_err(at(instance))
+    let (foreign, own): (Vec<_>, Vec<_>) = entries(instance)?
+        .into_iter()
+        .partition(|path| is_foreign(path));
+    own.iter().try_for_each(|path| remove_pins(path))?;
+    if foreign.is_empty() {
+        fs::remove_dir(instance).map_err(at(instance))?;
+    }
+    Ok(())
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> Error {

@@ -343,6 +343,22 @@ fn what_another_version_left_is_removed_and_not_adopted() {
     rig.trunk = Some(trunk);
 }
 
+/// A map of somebody's among the folders, which is missing in ours.
+#[test]
+fn what_others_pinned_among_the_folders_is_left_and_keeps_nobody_from_starting_or_ending() {
+    let mut rig = Rig::new();
+    drop(rig.trunk.take());
+    let ours = rig.pins.join(format!("trunk-v{TRUNK_ABI_VERSION}"));
+    let foreign = rig.pins.join("somebodys");
+    std::fs::rename(ours.join("carried"), &foreign).unwrap();
+    let (trunk, _) = Trunk::open(&rig.pins).unwrap();
+    assert!(foreign.exists());
+    trunk.close().unwrap();
+    assert!(foreign.exists() && !ours.exists());
+    std::fs::remove_file(&foreign).unwrap();
+    std::fs::remove_dir(&rig.pins).unwrap();
+}
+
 #[test]
 fn the_program_stays_far_below_the_verifiers_limit() {
     let loaded = || aya::programs::loaded_programs().flatten();
