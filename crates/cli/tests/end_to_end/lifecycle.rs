@@ -129,7 +129,7 @@ fn fingerprint(namespace: &Namespace) -> String {
         ("ip", &["rule"][..]),
         ("ip", &["-4", "route", "show", "table", "all"]),
         ("ip", &["-brief", "address"]),
-        ("nft", &["--stateless", "list", "ruleset"]),
+        ("nft", &["--stateless", "--terse", "list", "ruleset"]),
     ] {
         text += &namespace.exec(program, words).unwrap();
     }

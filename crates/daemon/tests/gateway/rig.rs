@@ -457,7 +457,7 @@ impl Rig {
             of("ip", &["-6", "rule"]),
             of("ip", &["-4", "route", "show", "table", "all"]),
             self.routes_v6(),
-            of("nft", &["--stateless", "list", "ruleset"]),
+            of("nft", &["--stateless", "--terse", "list", "ruleset"]),
             settings.map(sysctl).join(" "),
             pins.to_string(),
         ]
