@@ -201,14 +201,20 @@ pub fn is_name(text: &str, chars_max: usize) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// A key as in messages: `link.fiber.probe[0]`.
+/// A key as in messages: `link.fiber.probe[0]`. What has spaces is quoted, as it is in the file.
 pub fn dotted(key: &[&str]) -> String {
-    key.iter()
-        .fold(String::new(), |path, part| match part.parse::<usize>() {
+    key.iter().fold(String::new(), |path, part| {
+        let is_one_word = part.contains('"') || !part.contains(char::is_whitespace);
+        let word = match is_one_word {
+            true => (*part).to_owned(),
+            false => format!("{part:?}"),
+        };
+        match part.parse::<usize>() {
             Ok(index) => format!("{path}[{index}]"),
-            Err(_) if path.is_empty() => (*part).to_owned(),
-            Err(_) => format!("{path}.{part}"),
-        })
+            Err(_) if path.is_empty() => word,
+            Err(_) => format!("{path}.{word}"),
+        }
+    })
 }
 
 fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> BadInput {
@@ -413,5 +419,16 @@ mod tests {
         let text = "link.a = 1\nlink.b = 2\nlink.a = 3\n";
         let twice = Source::parse(Path::new("f.toml"), text).err().unwrap();
         assert_eq!(twice.to_string(), "f.toml:3: not TOML: a is there twice");
+    }
+
+    #[test]
+    fn a_key_is_one_word() {
+        for (key, word) in [
+            (&["link", "fiber", "probe", "0"][..], "link.fiber.probe[0]"),
+            (&["sweep", " a.b"], "sweep.\" a.b\""),
+            (&["sweep.\" a\"", "b"], "sweep.\" a\".b"),
+        ] {
+            assert_eq!(dotted(key), word);
+        }
     }
 }

@@ -174,7 +174,8 @@ fn names_key(rest: &str) -> bool {
         .min();
     end.is_some_and(|end| match &rest[..end] {
         "" => rest.starts_with("missing key "),
-        key => !key.contains(' '),
+        // Every other piece stands in quotes.
+        key => !key.split('"').step_by(2).any(|piece| piece.contains(' ')),
     })
 }
 
