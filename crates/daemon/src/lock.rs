@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::errno::Errno;
@@ -24,6 +25,10 @@ use anabranch_api::Paths;
 
 /// Nobody else may open a lock's file, and hold the lock.
 const OWNERS_ALONE: u32 = 0o600;
+
+/// Longer than the kernel takes from a process's start to its program's.
+const STARTING: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Held while the daemon runs. The kernel lets go of it when the process ends, however it ends.
 #[derive(Debug)]
@@ -54,6 +59,13 @@ impl Lock {
 }
 
 /// What a holder wrote, if there was room for it.
+/// Whether the process that wrote this is no more.
+fn has_ended(written: &str) -> bool {
+    let process = written.split(' ').next().unwrap_or_default();
+    let is_process = process.parse::<u32>().is_ok();
+    is_process && !Path::new("/proc").join(process).exists()
+}
+
 fn known(written: &str) -> &str {
     match written {
         "" => "(unknown: there was no room to write its id)",
@@ -273,8 +285,24 @@ impl LockFile {
     }
 
     /// Takes `path` and writes `holder` into it, if it may follow whoever ended without letting go. Without room it is
-    /// taken all the same, and not written.
+    /// taken all the same, and not written. A program that a killed process was just starting has its locks, until it has begun.
     fn take(path: &Path, holder: &str, may_follow: impl Fn(&str) -> bool) -> anyhow::Result<Taken> {
+        let began = Instant::now();
+        loop {
+            match Self::try_take(path, holder, &may_follow)? {
+                Taken::Held(other) if has_ended(&other) && began.elapsed() < STARTING => {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                taken => return Ok(taken),
+            }
+        }
+    }
+
+    fn try_take(
+        path: &Path,
+        holder: &str,
+        may_follow: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<Taken> {
         let address = bind(path).ok();
         if address.is_none()
             && let Some(process) = bound_by_us(path)
@@ -448,6 +476,31 @@ mod tests {
         drop(first);
         assert!(!paths.lock().exists());
         Lock::take(&paths).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_instance_was_starting_keeps_the_next_one_waiting_for_a_moment() {
+        const BEYOND_ALL_PROCESSES: &str = "4194305";
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(&dir.path().join("run"), dir.path(), "a").unwrap();
+        let lock = || {
+            let Ok(Opened::Locked(mut file)) = open(&paths.lock()) else {
+                panic!("it is free")
+            };
+            write(&paths.lock(), &mut file, BEYOND_ALL_PROCESSES).unwrap();
+            file
+        };
+        let held = lock();
+        let began = Instant::now();
+        assert!(refused(Lock::take(&paths)).contains(BEYOND_ALL_PROCESSES));
+        assert!(began.elapsed() >= STARTING);
+        drop(held);
+        let held = lock();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| Lock::take(&paths));
+            drop(held);
+            next.join().unwrap().unwrap();
+        });
     }
 
     /// Where [`instances`] have their files, and how many those are.
