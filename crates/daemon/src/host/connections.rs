@@ -14,7 +14,7 @@ use anabranch_core::Family;
 use anyhow::Context;
 use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 
-use super::netlink::{Netlink, attribute, find, find_in, nested};
+use super::netlink::{Netlink, attribute, find, find_in, nested, number_of};
 
 // linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h and nf_conntrack_common.h
 const GET: u16 = 1 << 8 | 1;
@@ -206,11 +206,7 @@ impl Timeouts {
 }
 
 fn family_header(family: Family) -> Vec<u8> {
-    let family = match family {
-        Family::V4 => libc::AF_INET,
-        Family::V6 => libc::AF_INET6,
-    };
-    vec![family as u8, 0, 0, 0]
+    vec![number_of(family), 0, 0, 0]
 }
 
 /// Of the attributes for source and destination.

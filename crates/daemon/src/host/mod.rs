@@ -37,6 +37,7 @@ pub use clock::moment;
 pub use connections::Conversation;
 pub use connections::by_source as connections_by_source;
 use ids::Ids;
+pub(crate) use netlink::number_of;
 use next_hops::NextHop;
 use nft::{Guard, GuardedLink};
 pub use own_udp::{Moved, Return, leave};

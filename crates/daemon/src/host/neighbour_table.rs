@@ -8,7 +8,7 @@ use anyhow::Context;
 use nix::net::if_::if_indextoname;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 
-use super::netlink::{Netlink, find};
+use super::netlink::{Netlink, find, number_of};
 
 // linux/neighbour.h
 const GET_TABLE: u16 = libc::RTM_GETNEIGHTBL;
@@ -42,7 +42,7 @@ pub fn fill(family: Family) -> anyhow::Result<Fill> {
     };
     let netlink = Netlink::connect(NETLINK_ROUTE).context("open a netlink socket")?;
     let mut body = vec![0; TABLE_HEADER];
-    body[0] = number(family);
+    body[0] = number_of(family);
     netlink
         .dump(GET_TABLE, &body, take)
         .context("ask for neighbour tables")?;
@@ -77,7 +77,7 @@ pub fn by_device(family: Family) -> anyhow::Result<BTreeMap<String, u64>> {
     };
     let netlink = Netlink::connect(NETLINK_ROUTE).context("open a netlink socket")?;
     let mut body = vec![0; ENTRY_HEADER];
-    body[0] = number(family);
+    body[0] = number_of(family);
     netlink
         .dump(GET_ENTRIES, &body, take)
         .context("list neighbours")?;
@@ -90,13 +90,6 @@ pub fn by_device(family: Family) -> anyhow::Result<BTreeMap<String, u64>> {
 
 fn text(name: CString) -> String {
     name.to_string_lossy().into_owned()
-}
-
-fn number(family: Family) -> u8 {
-    match family {
-        Family::V4 => libc::AF_INET as u8,
-        Family::V6 => libc::AF_INET6 as u8,
-    }
 }
 
 #[cfg(test)]

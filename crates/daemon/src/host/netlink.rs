@@ -3,6 +3,7 @@
 
 use std::io;
 
+use anabranch_core::Family;
 use rtnetlink::sys::{Socket, SocketAddr};
 
 /// `struct nlmsghdr`.
@@ -10,6 +11,14 @@ const HEADER: usize = 16;
 /// A datagram of a dump has no more, unless somebody who reads has asked for more.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 const TYPE_MASK: u16 = libc::NLA_TYPE_MASK as u16;
+
+/// As messages name it (address_families(7)).
+pub(crate) fn number_of(family: Family) -> u8 {
+    match family {
+        Family::V4 => libc::AF_INET as u8,
+        Family::V6 => libc::AF_INET6 as u8,
+    }
+}
 
 /// A socket of one protocol.
 pub struct Netlink(Socket);

@@ -15,7 +15,7 @@ use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use serde::{Deserialize, Serialize};
 
 use super::ids::PROTOCOL;
-use super::netlink::{Netlink, attribute, find};
+use super::netlink::{Netlink, attribute, find, number_of};
 use crate::config::Config;
 use crate::observe::{Desired, LinkView, NearRoute, Own};
 use crate::slots::Slots;
@@ -170,12 +170,12 @@ impl NextHop {
 
     fn message(&self, flags: u8) -> Option<Vec<u8>> {
         let ifindex = if_nametoindex(self.device.as_str()).ok()?;
-        let (family, octets) = match self.address {
-            IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
-            IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+        let octets = match self.address {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
         };
         let mut body = vec![0; HEADER];
-        body[0] = family as u8;
+        body[0] = number_of(self.address.into());
         body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
         body[FLAGS_AT] = flags;
         attribute(&mut body, DESTINATION, &octets);

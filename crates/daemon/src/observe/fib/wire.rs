@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anabranch_core::Family;
 
 use super::store::{Added, Path};
-use crate::host::ids;
+use crate::host::{ids, number_of};
 use crate::observe::{Hop, Prefix, RouteKind};
 
 /// linux/netlink.h: length, type, flags, sequence, port.
@@ -82,10 +82,7 @@ pub fn question(family: Family) -> [u8; HEADER + ROUTE_HEADER] {
     message[4..6].copy_from_slice(&libc::RTM_GETROUTE.to_ne_bytes());
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
     message[6..8].copy_from_slice(&flags.to_ne_bytes());
-    message[HEADER] = match family {
-        Family::V4 => libc::AF_INET as u8,
-        Family::V6 => libc::AF_INET6 as u8,
-    };
+    message[HEADER] = number_of(family);
     message
 }
 
