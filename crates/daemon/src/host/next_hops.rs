@@ -36,7 +36,10 @@ const EXT_MANAGED: u32 = 1;
 // linux/if_link.h, where a message begins with `struct ifinfomsg`
 const GET_LINK: u16 = libc::RTM_GETLINK;
 const LINK_HEADER: usize = 16;
+const EXT_MASK: u16 = 29;
 const CARRIER_CHANGES: u16 = 35;
+// linux/rtnetlink.h
+const SKIP_STATS: u32 = 1 << 3;
 /// Of one link: routers of specific routes beside its gateways.
 const PER_LINK_MAX: usize = 32;
 
@@ -99,7 +102,7 @@ impl Kept {
             gone.release(&netlink)?;
         }
         for hop in wanted {
-            let changes = hop.carrier_changes(&netlink);
+            let changes = carrier_changes(&netlink, hop.device());
             if self
                 .0
                 .insert(hop.clone(), changes)
@@ -117,9 +120,12 @@ impl Kept {
         let Ok(netlink) = Netlink::connect(NETLINK_ROUTE) else {
             return false;
         };
-        let is_lost = |hop: &NextHop| hop.entry(&netlink).is_ok_and(|entry| entry.is_none());
         let mut kept = self.0.iter();
-        kept.any(|(hop, changes)| hop.carrier_changes(&netlink) != *changes || is_lost(hop))
+        kept.any(|(hop, changes)| {
+            let device = hop.device();
+            let is_lost = || hop.entry(&netlink, device).is_ok_and(|it| it.is_none());
+            carrier_changes(&netlink, device) != *changes || is_lost()
+        })
     }
 }
 
@@ -135,10 +141,11 @@ enum Keeper {
 impl NextHop {
     /// An entry that is there keeps its state; a new one is resolved at once.
     fn hold(&self, netlink: &Netlink) -> io::Result<()> {
-        match self.entry(netlink)? {
+        let device = self.device();
+        match self.entry(netlink, device)? {
             Some(Keeper::Us | Keeper::Others) => Ok(()),
             Some(Keeper::Nobody) | None => {
-                let Some(mut body) = self.message(EXT_LEARNED) else {
+                let Some(mut body) = device.map(|device| self.message(device, EXT_LEARNED)) else {
                     return Ok(());
                 };
                 attribute(&mut body, NOTED_PROTOCOL, &[PROTOCOL]);
@@ -150,50 +157,53 @@ impl NextHop {
 
     /// The next packet resolves it anew.
     fn release(&self, netlink: &Netlink) -> io::Result<()> {
-        if self.entry(netlink)? != Some(Keeper::Us) {
-            return Ok(());
+        let device = self.device();
+        match (self.entry(netlink, device)?, device) {
+            (Some(Keeper::Us), Some(device)) => netlink.order(DELETE, &self.message(device, 0)),
+            _ => Ok(()),
         }
-        let body = self.message(0);
-        body.map_or(Ok(()), |body| netlink.order(DELETE, &body))
+    }
+
+    /// Its number; none: there is no such device.
+    fn device(&self) -> Option<u32> {
+        if_nametoindex(self.device.as_str()).ok()
     }
 
     /// None: there is none, or no such device.
-    fn entry(&self, netlink: &Netlink) -> io::Result<Option<Keeper>> {
-        let Some(body) = self.message(0) else {
+    fn entry(&self, netlink: &Netlink, device: Option<u32>) -> io::Result<Option<Keeper>> {
+        let Some(device) = device else {
             return Ok(None);
         };
-        match netlink.get(GET, &body) {
+        match netlink.get(GET, &self.message(device, 0)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             answer => answer.map(|entry| Some(keeper(&entry))),
         }
     }
 
-    fn message(&self, flags: u8) -> Option<Vec<u8>> {
-        let ifindex = if_nametoindex(self.device.as_str()).ok()?;
+    fn message(&self, device: u32, flags: u8) -> Vec<u8> {
         let octets = match self.address {
             IpAddr::V4(v4) => v4.octets().to_vec(),
             IpAddr::V6(v6) => v6.octets().to_vec(),
         };
         let mut body = vec![0; HEADER];
         body[0] = number_of(self.address.into());
-        body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        body[4..8].copy_from_slice(&device.to_ne_bytes());
         body[FLAGS_AT] = flags;
         attribute(&mut body, DESTINATION, &octets);
-        Some(body)
+        body
     }
+}
 
-    /// How often its device has lost or found its carrier; 0 without one.
-    fn carrier_changes(&self, netlink: &Netlink) -> u32 {
-        let Ok(ifindex) = if_nametoindex(self.device.as_str()) else {
-            return 0;
-        };
-        let mut body = vec![0; LINK_HEADER];
-        body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-        let link = netlink.get(GET_LINK, &body).unwrap_or_default();
-        let count = find(link.get(LINK_HEADER..).unwrap_or_default(), CARRIER_CHANGES);
-        let count = count.and_then(|octets| octets.try_into().ok());
-        count.map_or(0, u32::from_ne_bytes)
-    }
+/// How often a device has lost or found its carrier; 0 without one.
+fn carrier_changes(netlink: &Netlink, device: Option<u32>) -> u32 {
+    let Some(device) = device else { return 0 };
+    let mut body = vec![0; LINK_HEADER];
+    body[4..8].copy_from_slice(&device.to_ne_bytes());
+    attribute(&mut body, EXT_MASK, &SKIP_STATS.to_ne_bytes());
+    let link = netlink.get(GET_LINK, &body).unwrap_or_default();
+    let count = find(link.get(LINK_HEADER..).unwrap_or_default(), CARRIER_CHANGES);
+    let count = count.and_then(|octets| octets.try_into().ok());
+    count.map_or(0, u32::from_ne_bytes)
 }
 
 fn keeper(entry: &[u8]) -> Keeper {
