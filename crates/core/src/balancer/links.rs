@@ -225,6 +225,8 @@ impl Path {
             self.mtu.rest(now);
             return None;
         }
+        // Looks at all probes of a minute, and this is asked in every turn.
+        self.mtu.next_at().filter(|due| *due <= now)?;
         let row = self.availability.beyond_chance(now);
         self.mtu.next(now, row, period)
     }
