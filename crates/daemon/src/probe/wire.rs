@@ -22,9 +22,10 @@ use crate::host::ids::UNTRACKED_MARK;
 
 /// ICMP echo ids from here to 0xABFF are the prober's: the data path hands none of them to LAN hosts.
 const ICMP_ID_BASE: u16 = 0xAB00;
-/// As long as a packet may be: a device's MTU may be.
-const ANSWER_BYTES_MAX: usize = 65_535;
+const ANSWER_BYTES_MAX: usize = 4096;
 const IPV4_HEADER: usize = 20;
+/// With all options.
+const IP_HEADER_MAX: usize = 60;
 const IPV6_HEADER: usize = 40;
 /// Of either family's ICMP.
 const ECHO_HEADER: usize = 8;
@@ -153,17 +154,15 @@ async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
     socket
         .send(&dns_query(id, QUERY_NAME, RecordType::A)?)
         .await?;
-    hear(&socket, |datagram| {
-        is_dns_answer(datagram, id).then_some(())
-    })
-    .await;
+    let answer = |datagram: &[u8]| is_dns_answer(datagram, id).then_some(());
+    hear(&socket, ANSWER_BYTES_MAX, answer).await;
     Ok(())
 }
 
-/// Waits for what is an answer, and returns what `answer` says of it. An ICMP error becomes an error of the socket, and is no answer: anybody on the internet
-/// can send one for a port it guesses, while the real answer is under way.
-async fn hear<T>(socket: &UdpSocket, answer: impl Fn(&[u8]) -> Option<T>) -> T {
-    let mut packet = vec![0; ANSWER_BYTES_MAX];
+/// Waits for what is an answer, of which no more than `most` bytes are read, and returns what `answer` says of it. An ICMP error becomes
+/// an error of the socket, and is no answer: anybody on the internet can send one for a port it guesses, while the real answer is under way.
+async fn hear<T>(socket: &UdpSocket, most: usize, answer: impl Fn(&[u8]) -> Option<T>) -> T {
+    let mut packet = vec![0; most];
     loop {
         match socket.recv(&mut packet).await {
             Ok(length) => {
@@ -318,7 +317,8 @@ async fn echo(socket: Socket, host: IpAddr, data: usize) -> io::Result<usize> {
         IpAddr::V4(_) => is_echo_reply(packet, echo).then_some(packet.len()),
         IpAddr::V6(_) => is_echo_reply_v6(packet, echo).then_some(IPV6_HEADER + packet.len()),
     };
-    Ok(hear(&socket, answer).await)
+    let most = ANSWER_BYTES_MAX.max(IP_HEADER_MAX + ECHO_HEADER + data);
+    Ok(hear(&socket, most, answer).await)
 }
 
 /// Of IPv6, the kernel writes the sum (RFC 3542 section 3.1).
