@@ -353,6 +353,15 @@ fn tracked(rig: &Rig) -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
+/// All of them leave nothing in the connection table.
+fn no_probe_is_tracked(rig: &Rig, daemon: &Daemon) {
+    until("no probe is tracked", || {
+        rig.gateway.exec("conntrack", &["-F"]).unwrap();
+        all_answer_again(daemon);
+        tracked(rig) == 0
+    });
+}
+
 /// Whatever asks the box fills its connection table with connections that the kernel does not let go.
 fn fill_connection_table(rig: &Rig) {
     use std::fmt::Write;
@@ -384,11 +393,7 @@ fn a_full_connection_table_is_nothing_to_probes(family: Family) {
     rig.write_config(&with_every_way(&rig));
     let daemon = rig.start();
     both_up(&daemon);
-    until("no probe leaves anything in the connection table", || {
-        rig.gateway.exec("conntrack", &["-F"]).unwrap();
-        all_answer_again(&daemon);
-        tracked(&rig) == 0
-    });
+    no_probe_is_tracked(&rig, &daemon);
     let not_sent = || -> u64 {
         let links = daemon.status().links.into_iter();
         links.map(|link| link.probe.not_sent).sum()
@@ -426,11 +431,7 @@ fn beside_a_firewall_that_looks_at_connections_probes_are_tracked(family: Family
     rig.write_config(&with_every_way(&rig));
     let daemon = rig.start();
     both_up(&daemon);
-    until("no probe is tracked", || {
-        rig.gateway.exec("conntrack", &["-F"]).unwrap();
-        all_answer_again(&daemon);
-        tracked(&rig) == 0
-    });
+    no_probe_is_tracked(&rig, &daemon);
     let firewall = "table inet fw { chain input { type filter hook input priority filter; policy drop; \
                     ct state { established, related } accept; iifname lo accept; \
                     icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-advert } accept; }; }";

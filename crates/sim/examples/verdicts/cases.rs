@@ -41,7 +41,7 @@ const DEAD: u32 = 7;
 /// Something that happens to one link, or to all.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// In keys of claims.
+    /// For whoever holds it to a time.
     pub id: &'static str,
     pub title: &'static str,
     /// Of packets in each direction, all the time.
@@ -104,23 +104,17 @@ const fn captive(id: &'static str, title: &'static str, service: Service) -> Cas
     }
 }
 
-const fn brown_out(id: &'static str, title: &'static str, probability: f64) -> Case {
+const fn brown_out(
+    id: &'static str,
+    title: &'static str,
+    probability: f64,
+    direction: Option<Direction>,
+) -> Case {
     let loss = Change::Loss(Loss::Independent { probability });
     Case {
         id,
         title,
-        change: Some((Place::LastMile, None, loss)),
-        shows: Shows::Lossy,
-        ..PLAIN
-    }
-}
-
-const fn one_way(id: &'static str, title: &'static str, direction: Direction) -> Case {
-    let loss = Change::Loss(Loss::Independent { probability: 0.2 });
-    Case {
-        id,
-        title,
-        change: Some((Place::LastMile, Some(direction), loss)),
+        change: Some((Place::LastMile, direction, loss)),
         shows: Shows::Lossy,
         ..PLAIN
     }
@@ -167,23 +161,25 @@ pub const SUDDEN: [Case; 11] = [
         "it begins to answer pings and to carry nothing else",
         Service::Icmp,
     ),
-    brown_out("loss_5", "it begins to lose 5 % each way", 0.05),
-    brown_out("loss_20", "it begins to lose 20 % each way", 0.2),
-    one_way(
+    brown_out("loss_5", "it begins to lose 5 % each way", 0.05, None),
+    brown_out("loss_20", "it begins to lose 20 % each way", 0.2, None),
+    brown_out(
         "loss_up",
         "it begins to lose 20 % of the way out",
-        Direction::Up,
+        0.2,
+        Some(Direction::Up),
     ),
 ];
 
 /// Each goes on for a day, and no link that carries flows is to be shown down or captive.
 pub const LASTING: [Case; 8] = [
-    brown_out("day_loss_5", "one link loses 5 % each way", 0.05),
-    brown_out("day_loss_20", "one link loses 20 % each way", 0.2),
-    one_way(
+    brown_out("day_loss_5", "one link loses 5 % each way", 0.05, None),
+    brown_out("day_loss_20", "one link loses 20 % each way", 0.2, None),
+    brown_out(
         "day_loss_up",
         "one link loses 20 % of the way out",
-        Direction::Up,
+        0.2,
+        Some(Direction::Up),
     ),
     Case {
         id: "day_dead",
