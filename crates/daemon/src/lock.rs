@@ -58,7 +58,6 @@ impl Lock {
     }
 }
 
-/// What a holder wrote, if there was room for it.
 /// Whether the process that wrote this is no more.
 fn has_ended(written: &str) -> bool {
     let process = written.split(' ').next().unwrap_or_default();
@@ -66,6 +65,7 @@ fn has_ended(written: &str) -> bool {
     is_process && !Path::new("/proc").join(process).exists()
 }
 
+/// What a holder wrote, if there was room for it.
 fn known(written: &str) -> &str {
     match written {
         "" => "(unknown: there was no room to write its id)",

@@ -207,6 +207,9 @@ impl Rig {
     pub fn link(&self, device: &str) {
         let far = format!("{device}-far");
         cable((&self.gateway, device), (&self.internet, &far));
+        // A router believes no advertisement, its own least of all, which it hears.
+        let believes = format!("net/ipv6/conf/{far}/accept_ra");
+        self.internet.set_sysctl(&believes, "0").unwrap();
         let number = number(device);
         for plan in &self.plans {
             let ([near, gateway], [length, _]) = (plan.links[number], plan.lengths);
