@@ -19,15 +19,13 @@ fn sent_bytes(lab: &Lab, link: &str) -> u64 {
         .bytes
 }
 
-/// New connections take every link.
+/// New connections take every link, and each is answered. A link that has just come back begins the turns anew.
 fn all_used(lab: &Lab) {
     let used = by_link(lab, seen(&curl(lab.clients(), &[], 100, 12)));
-    assert_eq!(
-        used,
-        [("cable", 4), ("fiber", 4), ("lte", 4)]
-            .map(|(link, count)| (link.to_owned(), count))
-            .into()
-    );
+    assert_eq!(used.values().sum::<usize>(), 12, "{used:?}");
+    let links: Vec<&str> = used.keys().map(String::as_str).collect();
+    assert_eq!(links, ["cable", "fiber", "lte"], "{used:?}");
+    assert!(used.values().all(|count| *count >= 2), "{used:?}");
 }
 
 #[test]

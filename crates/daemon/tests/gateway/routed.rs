@@ -301,9 +301,12 @@ fn packets_of_one_connection_leave_by_both_links_where_each_is_chosen_for(family
     rig.check_downloaded(rig.download());
     assert_eq!(asked.lock().unwrap()[0].ip().to_string(), rig.host());
     let sent = LINKS.map(|link| daemon.link(link).traffic.tx_packets);
-    assert!(sent.iter().all(|packets| *packets > 50), "{sent:?}");
+    // How many acknowledgements a download takes is the receiver's to say.
+    let all: u64 = sent.iter().sum();
+    assert!(sent.iter().all(|packets| *packets * 4 > all), "{sent:?}");
+    assert!(all > 10, "{sent:?}");
     assert_eq!(flows(&daemon), [], "nothing is kept");
-    assert!(packets(&daemon, "routed-out") >= sent.iter().sum());
+    assert!(packets(&daemon, "routed-out") >= all);
     let question = Request::Explain {
         from: SocketAddr::new(rig.host().parse().unwrap(), 4000),
         to: rig.port(WEB_PORT).parse().unwrap(),
