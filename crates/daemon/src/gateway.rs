@@ -107,7 +107,7 @@ pub trait Surroundings {
     /// Mark of what the kernel's own NAT carries; 0 if nothing. [`apply`](Self::apply) may find that it can.
     fn fallback_mark(&self, config: &Config) -> u32;
     /// Somebody took away what guards the host, or set back what it needs; asked often.
-    fn has_lost_guard(&self) -> bool;
+    fn has_lost_guard(&mut self) -> bool;
     /// Has the host's own UDP leave `address`, which `link` has or had.
     fn abandon(&self, link: &str, address: IpAddr);
     /// The same of conversations that had no packet for `idle` and are `meant`, since a better link has returned.

@@ -285,7 +285,7 @@ impl Surroundings for RealHost<'_> {
         self.host.fallback_mark(config)
     }
 
-    fn has_lost_guard(&self) -> bool {
+    fn has_lost_guard(&mut self) -> bool {
         self.host.has_lost_guard() || self.host.has_other_settings()
     }
 

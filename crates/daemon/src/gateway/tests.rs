@@ -467,7 +467,7 @@ impl Surroundings for FakeHost {
         self.world.lock().unwrap().fallback_mark
     }
 
-    fn has_lost_guard(&self) -> bool {
+    fn has_lost_guard(&mut self) -> bool {
         false
     }
 

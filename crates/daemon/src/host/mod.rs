@@ -52,6 +52,9 @@ pub struct Host {
     ids: Ids,
     nft_table: String,
     nft_loaded: Option<String>,
+    generation: nft::Generation,
+    /// The generation of nftables in which the guard was last seen.
+    guarded: Option<u32>,
     /// Why nftables cannot be used, if it cannot.
     nft_missing: Option<String>,
     is_missing_said: bool,
@@ -79,6 +82,8 @@ impl Host {
             ids,
             nft_table,
             nft_loaded: None,
+            generation: nft::Generation::default(),
+            guarded: None,
             nft_missing,
             is_missing_said: false,
             state_path,
@@ -127,8 +132,15 @@ impl Host {
     }
 
     /// Somebody flushed nftables, with the guard in it.
-    pub fn has_lost_guard(&self) -> bool {
-        self.nft_loaded.is_some() && nft::counted(&self.nft_table).is_ok_and(|c| c.is_empty())
+    pub fn has_lost_guard(&mut self) -> bool {
+        let generation = self.generation.now();
+        let is_as_seen = generation.is_some() && generation == self.guarded;
+        if self.nft_loaded.is_none() || is_as_seen {
+            return false;
+        }
+        let is_there = nft::counted(&self.nft_table).map(|counters| !counters.is_empty());
+        self.guarded = generation.filter(|_| matches!(is_there, Ok(true)));
+        matches!(is_there, Ok(false))
     }
 
     /// Somebody changed a setting that we made, or took away the neighbours that we keep.

@@ -9,7 +9,9 @@ use rtnetlink::sys::{Socket, SocketAddr};
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// A datagram of a dump has no more, unless somebody who reads has asked for more.
-const DATAGRAM_BYTES_MAX: usize = 65_536;
+const DUMP_BYTES_MAX: usize = 65_536;
+/// What is told of one thing, or repeated of a question that is refused.
+const ANSWER_BYTES_MAX: usize = 8192;
 const TYPE_MASK: u16 = libc::NLA_TYPE_MASK as u16;
 
 /// As messages name it (address_families(7)).
@@ -21,6 +23,7 @@ pub(crate) fn number_of(family: Family) -> u8 {
 }
 
 /// A socket of one protocol.
+#[derive(Debug)]
 pub struct Netlink(Socket);
 
 impl Netlink {
@@ -71,7 +74,15 @@ impl Netlink {
         request.extend([0; 8]);
         request.extend(body);
         self.0.send(&request, 0)?;
-        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        let is_dump = flags & libc::NLM_F_DUMP as u16 == libc::NLM_F_DUMP as u16;
+        let mut buffer = vec![
+            0;
+            if is_dump {
+                DUMP_BYTES_MAX
+            } else {
+                ANSWER_BYTES_MAX
+            }
+        ];
         loop {
             let length = self.0.recv(&mut &mut buffer[..], 0)?;
             for (kind, body) in messages(&buffer[..length]) {

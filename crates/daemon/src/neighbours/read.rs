@@ -43,7 +43,9 @@ const LEGACY: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_na
 /// Reads neighbours, and remembers of nftables what has not changed.
 #[derive(Debug, Default)]
 pub struct Reader {
-    generation: Option<u32>,
+    generation: nft::Generation,
+    /// The generation that was listed.
+    listed: Option<u32>,
     ruleset: Ruleset,
     stateless: Stateless,
     /// When nftables may be listed again.
@@ -59,18 +61,21 @@ pub struct Reader {
 /// The generation of nftables in which no firewall or NAT of others would treat a packet of the host's otherwise if no connection is
 /// known of it, as far as has been read. The most usual firewall drops what arrives and belongs to none.
 #[derive(Debug, Clone, Default)]
-pub struct Stateless(Arc<Mutex<Option<u32>>>);
+pub struct Stateless {
+    read: Arc<Mutex<Option<u32>>>,
+    generation: nft::Generation,
+}
 
 impl Stateless {
     /// The kernel is asked whether nftables is as it was read: a firewall that has come since then counts at once, and what cannot be
     /// read counts as one.
     pub fn holds(&self) -> bool {
-        let read = *self.0.lock().expect("nobody panics with it");
-        read.is_some() && nft::generation().ok() == read && legacy_tables().is_empty()
+        let read = *self.read.lock().expect("nobody panics with it");
+        read.is_some() && self.generation.now() == read && legacy_tables().is_empty()
     }
 
     fn set(&self, generation: Option<u32>) {
-        *self.0.lock().expect("nobody panics with it") = generation;
+        *self.read.lock().expect("nobody panics with it") = generation;
     }
 }
 
@@ -102,7 +107,7 @@ impl Reader {
     /// Whether nftables has changed and may be listed.
     pub fn is_outdated(&self) -> bool {
         let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
-        !rests && nft::generation().ok() != self.generation
+        !rests && self.generation.now() != self.listed
     }
 
     /// What it has found out of that, whoever reads now.
@@ -179,7 +184,7 @@ impl Reader {
             return;
         }
         let began = Instant::now();
-        let generation = nft::generation().ok();
+        let generation = self.generation.now();
         match list().await {
             Ok(ruleset) => {
                 let is_stateless = !ruleset.tells_untracked_apart();
@@ -191,7 +196,7 @@ impl Reader {
                 tracing::debug!("the survey cannot read nftables: {error:#}");
             }
         }
-        self.generation = generation;
+        self.listed = generation;
         let rest = (began.elapsed() * LISTING_REST).max(LISTED_AGAIN_AFTER);
         self.rests_until = Some(Instant::now() + rest);
     }

@@ -2,6 +2,7 @@
 //! question would keep the daemon's loop.
 
 use std::io;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use rtnetlink::sys::protocols::NETLINK_NETFILTER;
@@ -34,10 +35,24 @@ pub fn counters(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
     }
 }
 
-/// Another number whenever somebody has changed nftables.
-pub fn generation() -> anyhow::Result<u32> {
+/// Tells whether somebody has changed nftables. It is asked every second and before many probes, so its socket is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Generation(Arc<Mutex<Option<Netlink>>>);
+
+impl Generation {
+    /// Another number after every change. None: there is no nftables, or it does not tell.
+    pub fn now(&self) -> Option<u32> {
+        let mut kept = self.0.lock().expect("nobody panics with it");
+        let netlink = kept.take().map_or_else(connect, Ok).ok()?;
+        let asked = generation(&netlink).ok()?;
+        *kept = Some(netlink);
+        Some(asked)
+    }
+}
+
+fn generation(netlink: &Netlink) -> anyhow::Result<u32> {
     let body = [libc::NFPROTO_UNSPEC as u8, 0, 0, 0];
-    let answer = connect()?.get(GET_GENERATION, &body).context("ask")?;
+    let answer = netlink.get(GET_GENERATION, &body).context("ask")?;
     let id = find(
         answer.get(FAMILY_HEADER..).unwrap_or_default(),
         GENERATION_ID,

@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-pub use kernel::generation;
+pub use kernel::Generation;
 
 use super::ids::{CONNECTION_MARK_MASK, UNTRACKED_MARK};
 use crate::config::Forwards;
