@@ -95,7 +95,7 @@ static __always_inline int take_mark(struct __sk_buff *skb, struct packet *p, __
 	int accounted = is_tail(skb) ? cut_tail(skb, l3) : 0;
 	if (accounted < 0)
 		return AB_REASON_REWRITE_FAILED;
-	p->flags = (accounted ? PACKET_ACCOUNTED : 0) | (skb->mark == HAIRPIN_MARK ? PACKET_TURNED : 0);
+	p->flags = (accounted ? PACKET_ACCOUNTED : 0) | (skb->mark == AB_HAIRPIN_MARK ? PACKET_TURNED : 0);
 	take_race_mark(skb, p);
 	return 0;
 }
@@ -112,6 +112,7 @@ static __always_inline int from_lan(struct __sk_buff *skb, __u32 l3)
 {
 	if (stands_by())
 		return TC_ACT_UNSPEC;
+	take_foreign_mark_off(skb);
 	struct packet_room *room = fresh_room();
 	if (!room)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
@@ -138,6 +139,7 @@ int wan(struct __sk_buff *skb)
 {
 	if (stands_by())
 		return TC_ACT_UNSPEC;
+	take_foreign_mark_off(skb);
 	const struct ab_device *device = device_of(skb->ifindex);
 	if (!device || device->role != AB_ROLE_LINK)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);

@@ -11,6 +11,7 @@
 
 #include "choice.h"
 #include "limits.h"
+#include "marks.h"
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
@@ -379,12 +380,6 @@ struct ab_table {
 
 /* Flows that `sweep_flows` or `end_link` is asked about at once. */
 #define AB_VISIT_MAX 512
-/* skb->mark of what a link brought for no socket of the host: the kernel's only if its NAT knows the connection. */
-#define AB_STRAY_MARK 0xad000000u
-/* The same of what it brought for the LAN by its prefix, and the kernel is to forward. */
-#define AB_INBOUND_MARK 0xae000000u
-/* Of what is marked with ab_settings.fallback_mark: above it the link that the kernel's NAT must use, plus one; 0: any. */
-#define AB_FALLBACK_LINK_SHIFT 8
 /* Under pressure closed flows keep their entries this long, for the last segments. */
 #define AB_PRESSED_CLOSED_NS 1000000000ull
 

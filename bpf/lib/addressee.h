@@ -20,8 +20,8 @@ AB_MAP(own_macs, BPF_MAP_TYPE_HASH, AB_OWN_MACS_MAX, struct ab_own_mac, __u32, B
 /* Whether it came back by a redirect of ours: it has the Ethernet header that it had on another device. */
 static __always_inline int has_come_back(const struct __sk_buff *skb)
 {
-	return is_tail(skb) || skb->mark == HAIRPIN_MARK || skb->mark == LOSER_MARK ||
-	       (skb->mark & RACE_MARK_MASK) == RIVAL_MARK;
+	__u32 kind = skb->mark & AB_MARK_KIND;
+	return kind == AB_TAIL_MARK || kind == AB_HAIRPIN_MARK || kind == AB_RIVAL_MARK;
 }
 
 /* A frame that is not for the address of its device. 0, or the reason to leave it to the kernel. */

@@ -14,6 +14,7 @@
 
 #include "early.h"
 #include "flow.h"
+#include "mark.h"
 #include "turn.h"
 
 /* A datagram whose fragments did not come in this time has been given up (Linux: ipfrag_time; RFC 791: 15 s at least). */
@@ -156,10 +157,8 @@ static __always_inline int begin_datagram(struct __sk_buff *skb, struct packet *
 	return learn_fragment(p, side) ?: release_early(skb, p, side);
 }
 
-/* skb->mark of a tail on its way back: what to cut off before it, whether its span is known already, and whether one LAN
- * host sent it to another. Only this host sets marks. */
-#define TAIL_MARK 0xab000000u
-#define TAIL_MARK_MASK 0xff000000u
+/* In the mark of a tail on its way back, above what to cut off before it: whether its span is known already, and whether one LAN
+ * host sent it to another. */
 #define TAIL_ACCOUNTED 0x00010000u
 #define TAIL_TURNED 0x00020000u
 /* bpf_skb_adjust_room takes 12 bits. */
@@ -207,8 +206,8 @@ __noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 		return AB_REASON_TOO_LONG_TO_FRAGMENT;
 	if (head > HEAD_MAX)
 		head = HEAD_MAX;
-	skb->mark =
-		TAIL_MARK | (is_fragment(p) ? TAIL_ACCOUNTED : 0) | (p->flags & PACKET_TURNED ? TAIL_TURNED : 0) | head;
+	__u32 told = (is_fragment(p) ? TAIL_ACCOUNTED : 0) | (p->flags & PACKET_TURNED ? TAIL_TURNED : 0);
+	mark_sent_back(skb, AB_TAIL_MARK | told | head);
 	if (write_piece(skb, p, p->length - head, whole + head / 8) ||
 	    bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
 		return AB_REASON_REWRITE_FAILED;
@@ -247,7 +246,7 @@ static __always_inline int fit_to_mtu(struct __sk_buff *skb, struct packet *p, _
 
 static __always_inline int is_tail(const struct __sk_buff *skb)
 {
-	return (skb->mark & TAIL_MARK_MASK) == TAIL_MARK;
+	return (skb->mark & AB_MARK_KIND) == AB_TAIL_MARK;
 }
 
 /* Cuts the head off a tail that came back. A packet that is not longer by just that bears somebody else's mark. Whether
@@ -259,7 +258,7 @@ __noinline int cut_tail(struct __sk_buff *skb, __u32 l3)
 	if (bpf_skb_load_bytes(skb, l3 + offsetof(struct iphdr, tot_len), &length, 2) ||
 	    skb->len != l3 + bpf_ntohs(length) + head)
 		return 0;
-	skb->mark = mark & TAIL_TURNED ? HAIRPIN_MARK : 0;
+	skb->mark = mark & TAIL_TURNED ? AB_HAIRPIN_MARK : 0;
 	if (bpf_skb_adjust_room(skb, -(__s32)head, BPF_ADJ_ROOM_NET, 0))
 		return -1;
 	return (mark & TAIL_ACCOUNTED) / TAIL_ACCOUNTED;

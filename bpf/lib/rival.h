@@ -9,19 +9,15 @@
 #define ANABRANCH_RIVAL_H
 
 #include "answer.h"
+#include "mark.h"
 #include "nat.h"
 #include "race.h"
 
-/* skb->mark of a SYN that takes the link in its lowest bits, and of a SYN/ACK that another link brought. Only this host sets marks. */
-#define RIVAL_MARK 0xae000000u
-#define LOSER_MARK 0xaf000000u
-#define RACE_MARK_MASK 0xff000000u
-
 static __always_inline void take_race_mark(const struct __sk_buff *skb, struct packet *p)
 {
-	if ((skb->mark & RACE_MARK_MASK) == RIVAL_MARK)
+	if ((skb->mark & ~(AB_MAX_LINKS - 1u)) == AB_RIVAL_MARK)
 		p->rival = ab_try(skb->mark & (AB_MAX_LINKS - 1));
-	if (skb->mark == LOSER_MARK)
+	if (skb->mark == AB_LOSER_MARK)
 		p->flags |= PACKET_LOSER;
 }
 
@@ -37,7 +33,7 @@ static long copy_syn(__u32 step, struct copying *c)
 	__u32 link = ab_next_rival(c->first, step + 1);
 	if (!(c->links >> link & 1))
 		return 0;
-	c->skb->mark = RIVAL_MARK | link;
+	mark_sent_back(c->skb, AB_RIVAL_MARK | link);
 	bpf_clone_redirect(c->skb, c->skb->ifindex, BPF_F_INGRESS);
 	return 0;
 }
@@ -96,7 +92,7 @@ __noinline int send_held(struct __sk_buff *skb, struct packet *p)
 	__u32 ifindex = p ? become_held(skb, p) : 0;
 	if (!ifindex)
 		return -1;
-	skb->mark = RIVAL_MARK | (ab_try_link(p->rival) & (AB_MAX_LINKS - 1));
+	mark_sent_back(skb, AB_RIVAL_MARK | (ab_try_link(p->rival) & (AB_MAX_LINKS - 1)));
 	return bpf_redirect(ifindex, BPF_F_INGRESS);
 }
 
@@ -116,7 +112,7 @@ __noinline int send_losers(struct __sk_buff *skb, struct packet *p)
 		return 0;
 	__u32 mark = skb->mark;
 	struct copying c = { .skb = skb, .links = p->losers, .family = p->family };
-	skb->mark = LOSER_MARK;
+	mark_sent_back(skb, AB_LOSER_MARK);
 	bpf_loop(AB_MAX_LINKS, copy_answer, &c, 0);
 	skb->mark = mark;
 	return 0;

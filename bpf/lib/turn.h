@@ -9,10 +9,8 @@
 #include <stddef.h>
 
 #include "flow.h"
+#include "mark.h"
 #include "open.h"
-
-/* skb->mark of a packet on that way. Only this host sets marks. */
-#define HAIRPIN_MARK 0xac000000u
 
 /* The link on which the local end of s->end_key is a flow's, or AB_NO_TARGET. The key's side is given by that. */
 __noinline int link_of_end(void)
@@ -71,7 +69,7 @@ static __always_inline int turn_to(struct __sk_buff *skb, const struct packet *p
 	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index, p->family) : NULL;
 	if (!link || add_ethernet(skb, p))
 		return -1;
-	skb->mark = HAIRPIN_MARK;
+	mark_sent_back(skb, AB_HAIRPIN_MARK);
 	return bpf_redirect(link->ifindex, BPF_F_INGRESS);
 }
 

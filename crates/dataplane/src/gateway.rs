@@ -19,7 +19,7 @@ use crate::{
     ending::Which,
     object::{self, Object, gateway_object},
     reasons, routes,
-    run::{self, Ran},
+    run::{self, Marked, Ran},
     traffic::Carried,
     upgrade,
     walk::{Clock, Occupancy, monotonic_now},
@@ -454,7 +454,8 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the frame: shorter than an Ethernet header, say.
     pub fn run(&mut self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
-        run::run(self.object.classifier(program)?, program, frame, 0, repeat)
+        let program_of = self.object.classifier(program)?;
+        run::run(program_of, program, frame, Marked::ByOthers(0), repeat)
     }
 
     /// The same, once, of a frame that bears a mark.
@@ -462,9 +463,9 @@ impl Gateway {
         &mut self,
         program: &'static str,
         frame: &[u8],
-        mark: u32,
+        marked: Marked,
     ) -> Result<Ran, Error> {
-        run::run(self.object.classifier(program)?, program, frame, mark, 1)
+        run::run(self.object.classifier(program)?, program, frame, marked, 1)
     }
 
     /// A forwarding program, for those who run it with a context of their own.

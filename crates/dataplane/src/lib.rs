@@ -50,5 +50,5 @@ pub use error::Error;
 pub use gateway::{Build, EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Sizes};
 pub use object::{gateway_object, upgrade_object};
 pub use routes::{Route, RouteTable, Verdict, beyond};
-pub use run::Ran;
+pub use run::{Marked, Ran};
 pub use walk::{Clock, Swept, Walker};

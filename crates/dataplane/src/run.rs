@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use aya::{TestRun, TestRunOptions, programs::SchedClassifier};
 
+use anabranch_policy::abi;
+
 use crate::Error;
 
 /// What a program made of a packet.
@@ -22,22 +24,50 @@ pub struct Ran {
 /// What a program may add to a frame: the headers of an ICMP error.
 const ROOM_TO_GROW: usize = 64;
 
-/// Of `struct __sk_buff`: where the mark stands, and how much of it is given.
+/// Of `struct __sk_buff`: where the mark and the words of programs stand, and how much of it is given.
 const CONTEXT_MARK: usize = 8;
-const CONTEXT: usize = 12;
+const CONTEXT_WORDS: usize = 48;
+const CONTEXT: usize = 68;
+
+/// Whose mark a frame bears as it arrives (`bpf/lib/mark.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marked {
+    /// Somebody else's; 0: nobody's.
+    ByOthers(u32),
+    /// A program's that has sent it back.
+    ByPrograms(u32),
+}
+
+impl Marked {
+    /// The beginning of `struct __sk_buff` as it says so.
+    pub fn context(self) -> [u8; CONTEXT] {
+        let mut context = [0; CONTEXT];
+        let mut put = |at: usize, word: u32| {
+            context[at..][..4].copy_from_slice(&word.to_ne_bytes());
+        };
+        match self {
+            Self::ByOthers(mark) => put(CONTEXT_MARK, mark),
+            Self::ByPrograms(mark) => {
+                put(CONTEXT_MARK, mark);
+                put(CONTEXT_WORDS, abi::SENT_BACK_0);
+                put(CONTEXT_WORDS + 4, abi::SENT_BACK_1);
+            }
+        }
+        context
+    }
+}
 /// More than any kernel has of it, all of which it writes.
 const CONTEXT_ROOM: usize = 512;
 
-/// Runs a classifier on an Ethernet frame with `mark` as its `skb->mark`, `repeat` times. State changes; nothing is transmitted.
+/// Runs a classifier on an Ethernet frame that is marked so, `repeat` times. State changes; nothing is transmitted.
 pub fn run(
     program: &mut SchedClassifier,
     name: &'static str,
     frame: &[u8],
-    mark: u32,
+    marked: Marked,
     repeat: u32,
 ) -> Result<Ran, Error> {
-    let mut context = [0; CONTEXT];
-    context[CONTEXT_MARK..].copy_from_slice(&mark.to_ne_bytes());
+    let context = marked.context();
     let mut left = [0; CONTEXT_ROOM];
     let mut packet = vec![0; frame.len() + ROOM_TO_GROW];
     let options = TestRunOptions {

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use anabranch_policy::abi;
 use rand::{RngExt, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
 use crate::build;
 use crate::read::{DESTINATION, FRAGMENT, HOPS, ICMP, ICMP6, IPV6, Ip, ROUTING, TCP, word};
-use crate::rig::is_reserved;
 use crate::script::Shot;
 use crate::site::{self, Addresses};
 use crate::sum;
@@ -420,23 +420,26 @@ fn tag(rng: &mut ChaCha8Rng) -> [u8; 4] {
     [high, low, rng.random_range(0..8) << 5, vlan]
 }
 
-/// What another program may mark a packet with: none of the marks that only the gateway sets, but some that are like them.
+/// What another program may mark a packet with, as if the gateway's programs had, too.
 pub fn mark(rng: &mut ChaCha8Rng) -> u32 {
     let likes = [
         1,
         0xff,
-        0xac00_0001,
-        0xaf00_0001,
-        0xad00_0000,
-        0x0ab0_0001,
-        0xa800_0001,
+        abi::CONNECTION_MARK | 1,
+        abi::TAIL_MARK | 8,
+        abi::UNTRACKED_MARK,
+        abi::FALLBACK_MARK,
+        abi::HAIRPIN_MARK,
+        abi::STRAY_MARK,
+        abi::RIVAL_MARK | 1,
+        abi::LOSER_MARK,
+        abi::INBOUND_MARK,
         u32::MAX,
     ];
-    let any = match rng.random_bool(0.5) {
+    match rng.random_bool(0.5) {
         true => *likes.choose(rng).unwrap_or(&1),
         false => rng.random(),
-    };
-    if is_reserved(any) { 0 } else { any }
+    }
 }
 
 /// Changes what is before the IP header.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
-    EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
+    EMBRYOS_PER_HOST, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Verdict,
 };
 use anabranch_policy::abi::HostKey;
 use anabranch_policy::{Fate, Reason, abi};
@@ -32,10 +32,9 @@ use crate::site::*;
 use crate::tables::Tables;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Of `struct __sk_buff`: where the mark and the device's index stand, and how much of it is given.
+/// Of `struct __sk_buff`: where the mark and the device's index stand.
 const CONTEXT_MARK: usize = 8;
 const CONTEXT_IFINDEX: usize = 40;
-const CONTEXT: usize = 44;
 /// More than the whole of it, which is handed back.
 const CONTEXT_ROOM: usize = 512;
 /// `BPF_PROG_TEST_RUN` wants an Ethernet and an IP header, and the packet and room around it in one page.
@@ -46,30 +45,25 @@ pub const IPV6_FRAME_MIN: usize = 54;
 pub const FRAME_MAX: usize = 3500;
 const OUTPUT_MAX: usize = 4096 + 128;
 const FALLBACK_MARK: u32 = 0x0ab0_0001;
-/// Of `bpf/lib/turn.h`.
-const HAIRPIN_MARK: u32 = 0xac00_0000;
-/// Of `bpf/lib/rival.h`: the link is in the lowest bits.
-const RIVAL_MARK: u32 = 0xae00_0000;
-/// The same: an answer that comes too late.
-const LOSER_MARK: u32 = 0xaf00_0000;
-/// Of `bpf/lib/frag.h`: what is to be cut off is in the lower bits.
-const TAIL_MARK: u32 = 0xab00_0000;
-/// Of `bpf/include/anabranch.h`, for the host's rules.
-const STRAY_MARK: u32 = 0xad00_0000;
 /// Where the fallback's link stands in its mark.
 const FALLBACK_LINK: u32 = 0xff << abi::FALLBACK_LINK_SHIFT;
 /// What is told anew for every round, or lasts. Everything else in the pins is state.
 const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];
 
-/// Whether the programs take a mark for one of their own, which no other program may set (docs/neighbours.md).
-pub fn is_reserved(mark: u32) -> bool {
-    let kind = mark & 0xff00_0000;
-    [TAIL_MARK, RIVAL_MARK].contains(&kind) || [HAIRPIN_MARK, LOSER_MARK].contains(&mark)
+/// Of what a program sent back as one LAN host sent it to another.
+const TURNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);
+
+/// Whether a packet left with the mark that it came with. One of ours that others gave it is taken off.
+fn is_kept(marked: Marked, left: u32) -> bool {
+    match marked {
+        Marked::ByOthers(mark) if mark & abi::OUR_MARKS_MASK == abi::OUR_MARKS => left == 0,
+        Marked::ByOthers(mark) | Marked::ByPrograms(mark) => left == mark,
+    }
 }
 
 /// Whether the host's rules are told something by a mark.
 fn is_told(mark: u32) -> bool {
-    mark == STRAY_MARK || mark & !FALLBACK_LINK == FALLBACK_MARK
+    mark == abi::STRAY_MARK || mark & !FALLBACK_LINK == FALLBACK_MARK
 }
 
 /// `TC_ACT_*`.
@@ -277,17 +271,18 @@ impl Rig {
 
     /// A frame arrives.
     pub fn arrive(&mut self, shot: &Shot) -> Result<Outcome> {
-        self.arrive_marked(shot.port, &shot.frame, shot.mark)
+        self.arrive_marked(shot.port, &shot.frame, Marked::ByOthers(shot.mark))
     }
 
     /// What one LAN host sent to another's external address comes back.
     pub fn come_back(&mut self, port: Port, frame: &[u8]) -> Result<Outcome> {
-        self.arrive_marked(port, frame, HAIRPIN_MARK)
+        self.arrive_marked(port, frame, TURNED)
     }
 
     /// A SYN that has waited comes from the LAN once more, for a link.
     pub fn release(&mut self, port: Port, frame: &[u8], link: u16) -> Result<Outcome> {
-        self.arrive_marked(port, frame, RIVAL_MARK | u32::from(link))
+        let mark = abi::RIVAL_MARK | u32::from(link);
+        self.arrive_marked(port, frame, Marked::ByPrograms(mark))
     }
 
     /// The kernel forwards what a link brought to every LAN host, its ports as they are, and the program at the egress of the LAN devices
@@ -320,7 +315,7 @@ impl Rig {
         Ok(())
     }
 
-    fn arrive_marked(&mut self, port: Port, frame: &[u8], mark: u32) -> Result<Outcome> {
+    fn arrive_marked(&mut self, port: Port, frame: &[u8], marked: Marked) -> Result<Outcome> {
         let index = self.index_of(port);
         if let Some(ip) = Ip::of(&frame[port.header().min(frame.len())..]) {
             self.tables.touched.by(port, &ip);
@@ -332,9 +327,8 @@ impl Rig {
             Port::Lan(_) => "lan",
             Port::Link(_) => "wan",
         };
-        let mut context = [0; CONTEXT];
-        context[CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
-        context[CONTEXT_IFINDEX..].copy_from_slice(&index.to_ne_bytes());
+        let mut context = marked.context();
+        context[CONTEXT_IFINDEX..][..4].copy_from_slice(&index.to_ne_bytes());
         let mut output = std::mem::take(&mut self.output);
         let mut left = [0; CONTEXT_ROOM];
         let options = TestRunOptions {
@@ -359,8 +353,8 @@ impl Rig {
         let bytes = left[CONTEXT_MARK..][..4].try_into().expect("4 bytes");
         let mark_left = u32::from_ne_bytes(bytes);
         Ok(Outcome {
-            is_well_marked: mark_left == mark || is_told(mark_left),
-            is_turned: mark == HAIRPIN_MARK,
+            is_well_marked: is_kept(marked, mark_left) || is_told(mark_left),
+            is_turned: marked == TURNED,
             is_returned: action == Action::Redirect && is_for_sender(port, frame, &frame_left),
             action,
             reasons,

@@ -5,7 +5,7 @@
 
 use anabranch_core::ClassId;
 use anabranch_core::rules::RULES_MAX;
-use anabranch_policy::abi::MAX_CLASSES;
+use anabranch_policy::abi::{CONNECTION_MARK, FALLBACK_LINK_SHIFT, FALLBACK_MARK, MAX_CLASSES};
 
 use crate::observe::TABLE_MAIN;
 use crate::plane::LinkId;
@@ -43,14 +43,7 @@ const OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITY_BASE - BLOCKS * OWN_PRIORITIE
 const OWN_NEAR_BASE: u32 = OWN_PRIORITY_BASE - BLOCKS;
 /// Rules of others that the kernel would look at behind this are said again here.
 pub const COPY_BASE: u32 = OWN_NEAR_BASE - BLOCKS;
-const MARK_BASE: u32 = 0xAB00_0000;
-/// Of probes that connection tracking is to leave out. Its lower bits are those of a packet without a mark: rules of others look at
-/// those through a mask.
-pub const UNTRACKED_MARK: u32 = 0xAA00_0000;
-/// In the mark of the kernel's own NAT, a link and one.
-const MARK_LINK_SHIFT: u32 = 8;
-/// Of connections: instance, direction, a link and one.
-const CONNECTION_MARK_BASE: u32 = 0xA800_0000;
+/// In the mark of a connection: instance, direction, a link and one.
 const CONNECTION_BLOCK_SHIFT: u32 = 16;
 const CONNECTION_LEFT: u32 = 1 << 8;
 /// Of a connection's mark, whose it is.
@@ -173,12 +166,12 @@ impl Ids {
 
     /// Packet mark of what the kernel's own NAT is to carry.
     pub fn fallback_mark(self) -> u32 {
-        MARK_BASE + self.block
+        FALLBACK_MARK + self.block
     }
 
     /// The same for one link alone.
     pub fn fallback_mark_of(self, link: LinkId) -> u32 {
-        self.fallback_mark() | (u32::from(link.0) + 1) << MARK_LINK_SHIFT
+        self.fallback_mark() | (u32::from(link.0) + 1) << FALLBACK_LINK_SHIFT
     }
 
     /// Mark of connections that came by a link: where their answers leave.
@@ -193,7 +186,7 @@ impl Ids {
 
     /// What marks of connections have in common.
     pub fn connection_marks(self) -> u32 {
-        CONNECTION_MARK_BASE | self.block << CONNECTION_BLOCK_SHIFT
+        CONNECTION_MARK | self.block << CONNECTION_BLOCK_SHIFT
     }
 
     fn first_table(self) -> u32 {
@@ -244,11 +237,17 @@ impl Place {
 
 /// A table of any instance.
 pub fn is_own_table(table: u32) -> bool {
-    (TABLE_BASE..CLASS_TABLE_BASE + BLOCKS * CLASS_TABLES_PER_BLOCK).contains(&table)
+    (TABLE_BASE..=last_table()).contains(&table)
+}
+
+fn last_table() -> u32 {
+    CLASS_TABLE_BASE + BLOCKS * CLASS_TABLES_PER_BLOCK - 1
 }
 
 #[cfg(test)]
 mod tests {
+    use anabranch_policy::abi::{MARK_KIND, OUR_MARKS, OUR_MARKS_MASK};
+
     use super::*;
 
     #[test]
@@ -281,6 +280,32 @@ mod tests {
                 assert_eq!(owners(&|ids| ids.owns_table(table)), 1, "{table}");
                 assert!(is_own_table(table));
             }
+        }
+    }
+
+    /// Who else is on the host reads there which numbers to leave alone.
+    #[test]
+    fn readme_tells_every_number() {
+        let readme = include_str!("../../../../README.md");
+        let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+        let [first, last] = [OUR_MARKS, OUR_MARKS | !OUR_MARKS_MASK];
+        let (kind, tables) = (CONNECTION_MARK, TABLE_BASE..=last_table());
+        let links = PRIORITY_BASE - (STEPS - 1) * STEP - NEAR_BEFORE
+            ..=PRIORITY_BASE + BLOCKS * PRIORITIES_PER_BLOCK - 1;
+        let own = COPY_BASE..=FORMER_OWN_PRIORITY_BASE + BLOCKS * PRIORITIES_PER_BLOCK - 1;
+        for told in [
+            format!("from {first:#x} to {last:#x}"),
+            format!("from {kind:#x} to {:#x}", kind | !MARK_KIND),
+            format!("tables {} to {}", tables.start(), tables.end()),
+            format!(
+                "priorities {} to {} and {} to {}",
+                links.start(),
+                links.end(),
+                own.start(),
+                own.end()
+            ),
+        ] {
+            assert!(readme.contains(&told), "{told}");
         }
     }
 

@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use anabranch_api::{Finding, Severity};
 use anabranch_core::Family;
 use anabranch_core::rules::WhenNone;
+use anabranch_policy::abi;
 
 pub use dhcp::DhcpClient;
 pub use netfilter::Ruleset;
@@ -84,8 +85,6 @@ const NEIGHBOUR_TABLE_FULL: &str = "neighbour-table-full";
 
 /// A table of the kernel's counts as full from this part of it on, in percent.
 const FULL_PERCENT: u64 = 80;
-/// The first byte of every mark that the programs or our nftables table give to packets and connections.
-const OUR_MARK_BYTES: [u32; 7] = [0xa8, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf];
 
 /// What was read of this host beside its devices, addresses, routes and rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -267,7 +266,7 @@ fn finding(
 }
 
 fn is_ours(mark: u32) -> bool {
-    OUR_MARK_BYTES.contains(&(mark >> 24))
+    mark & abi::OUR_MARKS_MASK == abi::OUR_MARKS
 }
 
 /// Whether a device is one of the LAN or of a link.

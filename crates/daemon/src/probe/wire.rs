@@ -18,7 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use super::target::Target;
-use crate::host::ids::UNTRACKED_MARK;
+use anabranch_policy::abi::UNTRACKED_MARK;
 
 /// ICMP echo ids from here to 0xABFF are the prober's: the data path hands none of them to LAN hosts.
 const ICMP_ID_BASE: u16 = 0xAB00;

@@ -251,7 +251,13 @@ impl Trunk {
     /// # Errors
     /// The kernel refuses the frame: shorter than an Ethernet header, say.
     pub fn run(&mut self, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
-        run::run(self.object.program()?, PROGRAM, frame, 0, repeat)
+        run::run(
+            self.object.program()?,
+            PROGRAM,
+            frame,
+            run::Marked::ByOthers(0),
+            repeat,
+        )
     }
 
     /// Detaches the program and removes the pins: the device sends by itself again. In the device's network namespace.

@@ -13,7 +13,7 @@ use std::{
 
 use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
-    FlowRow, Gateway, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict,
+    FlowRow, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Swept, Verdict,
 };
 use anabranch_policy::{
     abi,
@@ -328,21 +328,37 @@ impl Rig {
     /// A frame arrives from the LAN.
     #[track_caller]
     pub fn lan_sends(&mut self, frame: &[u8]) -> Outcome {
+        self.lan_sends_marked(frame, Marked::ByOthers(0))
+    }
+
+    /// The same with a mark.
+    #[track_caller]
+    pub fn lan_sends_marked(&mut self, frame: &[u8], marked: Marked) -> Outcome {
         let role = self.lan_role();
-        self.arrive("lan", role, frame, 0)
+        self.arrive("lan", role, frame, marked)
     }
 
     /// The copy for a link of a SYN that races.
     #[track_caller]
     pub fn lan_copies(&mut self, link: u16, frame: &[u8]) -> Outcome {
         let role = self.lan_role();
-        self.arrive("lan", role, frame, RIVAL_MARK | u32::from(link))
+        self.arrive(
+            "lan",
+            role,
+            frame,
+            Marked::ByPrograms(abi::RIVAL_MARK | u32::from(link)),
+        )
     }
 
     /// The copy of a SYN/ACK that has won, by the link of a loser.
     #[track_caller]
     pub fn link_loses(&mut self, link: u16, frame: &[u8]) -> Outcome {
-        self.arrive("wan", Role::Link(LinkId(link)), frame, LOSER_MARK)
+        self.arrive(
+            "wan",
+            Role::Link(LinkId(link)),
+            frame,
+            Marked::ByPrograms(abi::LOSER_MARK),
+        )
     }
 
     /// Many frames arrive from the LAN, each of which leaves it.
@@ -400,7 +416,13 @@ impl Rig {
     /// A frame arrives on a link.
     #[track_caller]
     pub fn link_brings(&mut self, link: u16, frame: &[u8]) -> Outcome {
-        self.arrive("wan", Role::Link(LinkId(link)), frame, 0)
+        self.link_brings_marked(link, frame, Marked::ByOthers(0))
+    }
+
+    /// The same with a mark.
+    #[track_caller]
+    pub fn link_brings_marked(&mut self, link: u16, frame: &[u8], marked: Marked) -> Outcome {
+        self.arrive("wan", Role::Link(LinkId(link)), frame, marked)
     }
 
     /// A frame of a LAN host to another's external address comes back, by the link of that address.
@@ -412,7 +434,7 @@ impl Rig {
     /// The same by the link it was turned to.
     #[track_caller]
     pub fn comes_back_by(&mut self, link: u16, frame: &[u8]) -> Outcome {
-        self.arrive("wan", Role::Link(LinkId(link)), frame, HAIRPIN_MARK)
+        self.arrive("wan", Role::Link(LinkId(link)), frame, TURNED)
     }
 
     /// The same of a frame that may be cut: how many pieces left for which reason.
@@ -420,14 +442,20 @@ impl Rig {
     pub fn comes_back_in_pieces(&mut self, frame: &[u8]) -> BTreeMap<String, u64> {
         let link = link_of(frame::read(frame).dst());
         self.become_role(Role::Link(LinkId(link)));
-        self.plane().run_marked("wan", frame, HAIRPIN_MARK).unwrap();
+        self.plane().run_marked("wan", frame, TURNED).unwrap();
         self.rose().into_iter().collect()
     }
 
     #[track_caller]
-    fn arrive(&mut self, program: &'static str, role: Role, frame: &[u8], mark: u32) -> Outcome {
+    fn arrive(
+        &mut self,
+        program: &'static str,
+        role: Role,
+        frame: &[u8],
+        marked: Marked,
+    ) -> Outcome {
         self.become_role(role);
-        let ran = self.plane().run_marked(program, frame, mark).unwrap();
+        let ran = self.plane().run_marked(program, frame, marked).unwrap();
         let mut rose = self.rose();
         rose.retain(|(_, times)| *times > 0);
         let left: u64 = rose.iter().map(|(_, times)| times).sum();
@@ -780,11 +808,8 @@ impl Drop for Rig {
     }
 }
 
-/// Of `bpf/lib/turn.h`.
-const HAIRPIN_MARK: u32 = 0xac00_0000;
-/// Of `bpf/lib/rival.h`.
-const RIVAL_MARK: u32 = 0xae00_0000;
-const LOSER_MARK: u32 = 0xaf00_0000;
+const TURNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);
+
 fn key_of(flow: &FlowRow, half: Half) -> abi::FlowKey {
     let (end, side) = match half {
         Half::Lan => (flow.local, abi::SIDE_LAN),

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anabranch_core::{Family, LinkId, Time};
-use anabranch_dataplane::{Build, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
+use anabranch_dataplane::{
+    Build, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Verdict,
+};
 use anabranch_fuzz::build::{self, GATEWAY_MAC, Says};
 use anabranch_fuzz::kernel::RawMap;
 use anabranch_fuzz::read::Ip;
@@ -30,8 +32,6 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway
 const LOOPBACK: u32 = 1;
 const MTU: u32 = 1500;
 const TC_ACT_REDIRECT: u32 = 7;
-/// Of a SYN that takes the link in the lowest bits (`bpf/lib/rival.h`).
-const RIVAL_MARK: u32 = 0xae00_0000;
 /// More than any transcript opens: what the tables do when they are full has no counterpart in the simulator.
 const ENTRIES: u32 = 4096;
 /// What the programs learn.
@@ -62,7 +62,7 @@ pub const UNANSWERED_NS: u64 = 240 * SECOND_NS;
 pub const ESTABLISHED_NS: u64 = 7440 * SECOND_NS;
 
 /// What other programs may have marked packets with, none of which says anything here; the last is like one of ours.
-const OTHERS_MARKS: [u32; 3] = [0, 0x00c0_ffee, 0xac00_0001];
+const OTHERS_MARKS: [u32; 3] = [0, 0x00c0_ffee, abi::RIVAL_MARK | 1];
 
 /// As in `bpf/lib/ambient.h`.
 #[repr(C)]
@@ -210,16 +210,18 @@ impl Loaded {
     fn arrive(&mut self, program: &'static str, port: Port, packet: Vec<u8>) -> Result<Outcome> {
         self.arrived += 1;
         let mark = OTHERS_MARKS[self.arrived % OTHERS_MARKS.len()];
-        self.run(program, &build::arriving(port, packet).frame, mark)
+        let frame = build::arriving(port, packet).frame;
+        self.run(program, &frame, Marked::ByOthers(mark))
     }
 
     /// What a program has made of a packet arrives from the LAN, for a link.
     pub fn lan_takes_up(&mut self, link: LinkId, made: &Outcome) -> Result<Outcome> {
-        self.run("lan", &made.frame, RIVAL_MARK | u32::from(link.0))
+        let mark = abi::RIVAL_MARK | u32::from(link.0);
+        self.run("lan", &made.frame, Marked::ByPrograms(mark))
     }
 
-    fn run(&mut self, program: &'static str, frame: &[u8], mark: u32) -> Result<Outcome> {
-        let ran = self.plane.run_marked(program, frame, mark)?;
+    fn run(&mut self, program: &'static str, frame: &[u8], marked: Marked) -> Result<Outcome> {
+        let ran = self.plane.run_marked(program, frame, marked)?;
         let ip = Ip::of_frame(&ran.packet).filter(|_| ran.action == TC_ACT_REDIRECT);
         let ends = |ip: Ip| {
             let (from, to) = ip.ports()?;

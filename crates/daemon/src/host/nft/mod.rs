@@ -11,14 +11,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anabranch_core::Family;
-use anabranch_policy::abi::{INBOUND_MARK, STRAY_MARK};
+use anabranch_policy::abi::{INBOUND_MARK, STRAY_MARK, UNTRACKED_MARK};
 use anyhow::{Context, bail};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 pub use kernel::Generation;
 
-use super::ids::{CONNECTION_MARK_MASK, UNTRACKED_MARK};
+use super::ids::CONNECTION_MARK_MASK;
 use crate::config::Forwards;
 use crate::observe::Prefix;
 use crate::probe::PATIENCE;

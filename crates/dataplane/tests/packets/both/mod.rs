@@ -22,6 +22,7 @@ mod fragments;
 pub mod hairpin;
 mod limits;
 mod mappings;
+mod marks;
 mod paths;
 mod policies;
 mod probe;
