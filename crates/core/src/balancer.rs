@@ -737,11 +737,20 @@ impl Balancer {
         surveys.map(|(class, survey)| (survey.due(), Wakeup::Question(*class)))
     }
 
-    /// Of the class whose measuring period ends first.
+    /// Of the class whose measuring period ends first. Where nothing is carried there is nothing to measure: it ends with the next
+    /// reading, unless a policy of one's own is to be asked.
     fn period_end(&self) -> Option<(Time, Wakeup)> {
         self.links.counted?;
-        let ends = self.classes.values().filter_map(Class::period_end);
+        let is_quiet = self.is_quiet();
+        let classes = self.classes.values();
+        let classes = classes.filter(|class| !is_quiet || class.has_own_policy());
+        let ends = classes.filter_map(Class::period_end);
         ends.min().map(|at| (at, Wakeup::Counters))
+    }
+
+    /// Nothing was carried of late: whoever drives the balancer may look around less often.
+    pub fn is_quiet(&self) -> bool {
+        self.links.is_quiet()
     }
 
     // ---- rules

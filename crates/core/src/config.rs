@@ -7,7 +7,7 @@ use anabranch_policy::Family;
 /// The windows of the availability machine. [`Config::validate`] says what fits together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The driver reads the counters this often; a third as often while nothing is carried.
+    /// The driver reads the counters this often; a quarter as often while nothing is carried.
     pub poll: Duration,
     /// Packets were sent and nothing at all came back for so long: suspicion.
     pub silence: Duration,

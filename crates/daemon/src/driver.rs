@@ -146,6 +146,11 @@ impl Driver {
         self.core.counters(link)
     }
 
+    /// Nothing was carried of late.
+    pub fn is_quiet(&self) -> bool {
+        self.core.balancer().is_quiet()
+    }
+
     /// New flows find no link that works without this one.
     pub fn is_last(&self, link: LinkId) -> bool {
         self.core.balancer().is_last(link)

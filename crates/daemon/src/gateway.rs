@@ -63,6 +63,8 @@ pub trait Surroundings {
     fn snapshot(&mut self) -> impl Future<Output = anyhow::Result<Snapshot>>;
     /// Returns when they have changed. Cancel-safe.
     fn changed(&mut self) -> impl Future<Output = anyhow::Result<()>>;
+    /// Whether anything is carried: how soon a lost carrier has to be seen.
+    fn rest(&mut self, is_quiet: bool);
     /// Tells the data path of these destinations, and of the prefixes of masses: they are written beside the loop.
     fn set_routes(&mut self, routes: &[Route], masses: &[(MassKey, Verdict)])
     -> anyhow::Result<()>;
@@ -899,6 +901,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.survey_neighbours();
         let traffic = all_links().map(|id| self.driver.counters(id).carried());
         self.meter.tick(self.shell.uptime(), traffic);
+        self.surroundings.rest(self.driver.is_quiet());
         let (now, patience) = (self.shell.now(), self.config.availability.grace);
         let alive = self.driver.alive(Family::V6);
         let tries_others = self.uses.turn(now, &self.told.links, alive);

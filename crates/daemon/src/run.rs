@@ -181,6 +181,10 @@ impl Surroundings for RealHost<'_> {
         self.monitor.changed().await
     }
 
+    fn rest(&mut self, is_quiet: bool) {
+        self.monitor.rest(is_quiet);
+    }
+
     fn set_routes(
         &mut self,
         routes: &[Route],

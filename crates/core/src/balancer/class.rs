@@ -322,6 +322,10 @@ impl Class {
         }
     }
 
+    pub(super) fn has_own_policy(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// When its measuring period ends, if it has any.
     pub(super) fn period_end(&self) -> Option<Time> {
         let period = self.spec.algorithm.period?;

@@ -117,3 +117,20 @@ fn links_that_all_fail_and_return_at_once_keep_their_flows() {
     let ends = |(event, _): &(Event, u64)| matches!(event, Event::EndFlows { .. });
     assert!(!driver.events.iter().any(ends), "{:?}", driver.events);
 }
+
+#[test]
+fn an_algorithm_that_measures_wakes_nobody_more_often_where_nothing_is_carried() {
+    let turns = |algorithm: &str| {
+        let mut driver = Driver::new(algorithm, equal(2));
+        driver.run(Duration::from_secs(5), |_| true);
+        let end = driver.now + Duration::from_secs(10);
+        let mut turns = 0;
+        while driver.core.next_turn() <= end {
+            let next = driver.core.next_turn().since(driver.now);
+            driver.run(next, |_| true);
+            turns += 1;
+        }
+        turns
+    };
+    assert_eq!(turns("WMIRBF"), turns("RR"));
+}

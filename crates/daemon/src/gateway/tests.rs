@@ -377,6 +377,8 @@ impl Surroundings for FakeHost {
         Ok(())
     }
 
+    fn rest(&mut self, _: bool) {}
+
     fn set_routes(&mut self, _: &[Route], _: &[(MassKey, Verdict)]) -> anyhow::Result<()> {
         Ok(())
     }

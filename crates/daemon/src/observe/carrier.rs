@@ -2,14 +2,15 @@
 //!
 //! A carrier that is lost shows in a device's flags at once, but the kernel tells of it when its link watch comes to it,
 //! up to a second later if it has just told of another (linux/net/core/link_watch.c: urgent is only what comes up, or
-//! belongs to a bridge or bond). So the flags of the devices that carry traffic are read every [`INTERVAL`] and held
-//! against what the daemon knows; what differs makes it look.
+//! belongs to a bridge or bond). So the flags of the devices that carry traffic are read every [`INTERVAL`], or every
+//! [`QUIET_INTERVAL`] while they carry nothing, and held against what the daemon knows; what differs makes it look.
 //!
 //! A thread does that, because the kernel answers under the lock of all network configuration, which some other process
 //! may hold for long: the daemon's loop is not to wait for it ten times a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use tokio::sync::Notify;
 use super::netlink::is_running;
 
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Each reading wakes a processor.
+const QUIET_INTERVAL: Duration = Duration::from_millis(300);
 /// RTEXT_FILTER_NAME_ONLY of linux/rtnetlink.h: of all attributes only names. Kernels before 6.7 do not know it, and tell all.
 const NAMES_ONLY: LinkExtentMask = LinkExtentMask::Other(1 << 8);
 /// One device's message, without its counters, takes one or two kilobytes.
@@ -37,6 +40,7 @@ pub struct Carriers {
     known: Running,
     orders: Option<Sender<Running>>,
     differs: Arc<Notify>,
+    is_quiet: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -46,9 +50,10 @@ impl Carriers {
         let mut kernel = Kernel::connect()?;
         let (orders, ordered) = channel();
         let differs = Arc::new(Notify::new());
-        let tell = Arc::clone(&differs);
+        let is_quiet = Arc::new(AtomicBool::new(false));
+        let (tell, rests) = (Arc::clone(&differs), Arc::clone(&is_quiet));
         let watch = move || {
-            if let Err(error) = watch(&mut kernel, &ordered, &tell) {
+            if let Err(error) = watch(&mut kernel, &ordered, &rests, &tell) {
                 tracing::warn!("carriers are no longer read, only told: {error:#}");
             }
         };
@@ -60,6 +65,7 @@ impl Carriers {
             known: Running::new(),
             orders: Some(orders),
             differs,
+            is_quiet,
             thread: Some(thread),
         })
     }
@@ -71,6 +77,11 @@ impl Carriers {
             let _ = orders.send(known.clone());
             self.known = known;
         }
+    }
+
+    /// Whether the devices carry nothing.
+    pub fn rest(&mut self, is_quiet: bool) {
+        self.is_quiet.store(is_quiet, Ordering::Relaxed);
     }
 
     /// Returns when a device is not as it was known. Cancel-safe.
@@ -89,10 +100,19 @@ impl Drop for Carriers {
 }
 
 /// Reads until nobody gives orders any more. What differs is told once.
-fn watch(kernel: &mut Kernel, orders: &Receiver<Running>, tell: &Notify) -> anyhow::Result<()> {
+fn watch(
+    kernel: &mut Kernel,
+    orders: &Receiver<Running>,
+    is_quiet: &AtomicBool,
+    tell: &Notify,
+) -> anyhow::Result<()> {
     let mut watched = Vec::new();
     loop {
-        match orders.recv_timeout(INTERVAL) {
+        let interval = match is_quiet.load(Ordering::Relaxed) {
+            true => QUIET_INTERVAL,
+            false => INTERVAL,
+        };
+        match orders.recv_timeout(interval) {
             Ok(known) => watched = known.into_iter().map(Watched::from).collect(),
             Err(RecvTimeoutError::Timeout) => {
                 if kernel.update(&mut watched)? {

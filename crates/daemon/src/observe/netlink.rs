@@ -252,9 +252,14 @@ impl Monitor {
         })
     }
 
-    /// Sees within 50 ms when one of these devices, by ifindex, runs or stops; of all others when the kernel tells.
+    /// Sees within a tenth of a second when one of these devices, by ifindex, runs or stops; of all others when the kernel tells.
     pub fn watch(&mut self, known: Running) {
         self.carriers.watch(known);
+    }
+
+    /// Where nothing is carried, within three tenths.
+    pub fn rest(&mut self, is_quiet: bool) {
+        self.carriers.rest(is_quiet);
     }
 
     /// Returns when a burst of changes is over. A lost message (overrun) counts as a change. Cancel-safe, however often.
