@@ -85,6 +85,8 @@ pub trait Surroundings {
     fn has_other_neighbours(&self) -> bool;
     /// Nothing that others have here treats packets otherwise which no connection is known of; asked for every probe.
     fn lets_untracked_pass(&self) -> bool;
+    /// Whether a firewall or NAT of others looks at connections, as far as the last survey knows.
+    fn others_track(&self) -> bool;
     /// Reads and checks the configuration again.
     fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
     /// Asks over one link.
@@ -189,6 +191,8 @@ pub struct GatewayRole<P, S> {
     asking: Vec<oneshot::Sender<Response>>,
     /// Those whose survey is done.
     surveyed: Vec<oneshot::Sender<Response>>,
+    /// As the last survey found it.
+    others_track: bool,
     /// The local port of questions to destinations: none that NAT gives away.
     asks_from: u16,
 }
@@ -243,6 +247,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             surveys: JoinSet::new(),
             asking: Vec::new(),
             surveyed: Vec::new(),
+            others_track: true,
             wrong_answers: BTreeMap::new(),
             asks_from: any_of(surroundings.ephemeral_ports()?),
             config,
@@ -779,6 +784,11 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
 
     /// Without an answer what was found before stands, until the next.
     fn surveyed(&mut self, found: anyhow::Result<Vec<Finding>>) {
+        // The guard is another where nobody needs connections tracked.
+        let others_track = self.surroundings.others_track();
+        if std::mem::replace(&mut self.others_track, others_track) != others_track {
+            self.shell.look_soon();
+        }
         match found {
             Ok(found) => self.survey.tell(found),
             Err(error) => tracing::debug!("survey of the host: {error:#}"),

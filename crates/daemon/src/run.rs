@@ -200,7 +200,10 @@ impl Surroundings for RealHost<'_> {
         ways: &Ways,
     ) -> Vec<anyhow::Error> {
         self.monitor.watch(desired.running());
-        self.host.apply(&self.netlink, config, desired, ways).await
+        let others_track = self.others_track();
+        let (host, netlink) = (&mut self.host, &self.netlink);
+        host.apply(netlink, config, desired, ways, others_track)
+            .await
     }
 
     fn survey(
@@ -224,6 +227,10 @@ impl Surroundings for RealHost<'_> {
     fn has_other_neighbours(&self) -> bool {
         let idle = self.neighbours.try_lock();
         idle.is_ok_and(|neighbours| neighbours.is_outdated())
+    }
+
+    fn others_track(&self) -> bool {
+        !self.stateless.held()
     }
 
     fn lets_untracked_pass(&self) -> bool {

@@ -397,6 +397,10 @@ impl Surroundings for FakeHost {
         async move { Ok(found) }
     }
 
+    fn others_track(&self) -> bool {
+        true
+    }
+
     fn lets_untracked_pass(&self) -> bool {
         false
     }

@@ -28,7 +28,7 @@ use anabranch_core::{Family, LinkId, LinkSet};
 use anabranch_policy::PerFamily;
 use anyhow::Context;
 
-use crate::config::{Config, Fallback, Link};
+use crate::config::{Config, Fallback, Forwards, Link};
 use crate::observe::{Desired, Netlink};
 use crate::slots::{Orders, Slots};
 use anabranch_api::Paths;
@@ -53,6 +53,7 @@ pub struct Host {
     nft_table: String,
     nft_loaded: Option<String>,
     generation: nft::Generation,
+    others_track: bool,
     /// The generation of nftables in which the guard was last seen.
     guarded: Option<u32>,
     /// Why nftables cannot be used, if it cannot.
@@ -83,6 +84,7 @@ impl Host {
             nft_table,
             nft_loaded: None,
             generation: nft::Generation::default(),
+            others_track: true,
             guarded: None,
             nft_missing,
             is_missing_said: false,
@@ -159,15 +161,17 @@ impl Host {
     }
 
     /// Rules, tables, settings and nftables as `desired` wants them; `ways` are those of the fallback and of what the host
-    /// itself sends. Returns what could not be done; nothing is forwarded that is not guarded.
+    /// itself sends; `others_track` tells whether firewalls or NAT of others look at connections. Returns what could not be done; nothing is forwarded that is not guarded.
     pub async fn apply(
         &mut self,
         netlink: &Netlink,
         config: &Config,
         desired: &Desired,
         ways: &Ways,
+        others_track: bool,
     ) -> Vec<anyhow::Error> {
         self.ask_for_nft().await;
+        self.others_track = others_track;
         let (slots, falls_back) = (&self.state.slots, self.falls_back(config));
         let mut failed = Vec::new();
         for family in Family::ALL {
@@ -345,6 +349,9 @@ impl Host {
             lan: config.lan.iter().map(String::as_str).collect(),
             links: config.links.iter().map(guarded).collect(),
             forwards: config.nat.forwards,
+            tracks: masquerade.is_some()
+                || config.nat.forwards == Forwards::Kernel
+                || self.others_track,
             masquerade,
             conntrack_max: sysctl::conntrack_max(),
             fallback_mark: self.ids.fallback_mark(),

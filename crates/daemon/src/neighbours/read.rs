@@ -74,6 +74,12 @@ impl Stateless {
         read.is_some() && self.generation.now() == read && legacy_tables().is_empty()
     }
 
+    /// The same as nftables was when it was last listed. What changes it again, as our own table does, is listed within seconds.
+    pub fn held(&self) -> bool {
+        let read = *self.read.lock().expect("nobody panics with it");
+        read.is_some() && legacy_tables().is_empty()
+    }
+
     fn set(&self, generation: Option<u32>) {
         *self.read.lock().expect("nobody panics with it") = generation;
     }

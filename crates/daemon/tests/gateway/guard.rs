@@ -190,6 +190,7 @@ anabranch_testbed::in_both_families!(
     a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box,
     one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others,
     the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on,
+    connections_are_tracked_where_somebody_needs_it,
 );
 
 fn nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward(family: Family) {
@@ -511,6 +512,44 @@ fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on(family: Fam
     let took = until("the table is back", || rig.is_guarded());
     println!("back after {took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn connections_are_tracked_where_somebody_needs_it(family: Family) {
+    let rig = Rig::of(family);
+    let service = rig.serve_in_lan();
+    rig.route_lan_host_by_first_link();
+    rig.write_config(&rig.with_nat("fallback = \"refuse\""));
+    let daemon = rig.start();
+    let asks = || {
+        let rules = rig.gateway.exec("nft", &["list", "ruleset"]).unwrap();
+        let ours = rules
+            .split("table ")
+            .find(|table| table.starts_with("inet anabranch"));
+        ours.expect("we have one").contains("ct ")
+    };
+    until("nothing asks for connections", || !asks());
+    let tracked = || {
+        rig.gateway
+            .sysctl("net/netfilter/nf_conntrack_count")
+            .unwrap()
+    };
+    let before = tracked();
+    let server: SocketAddr = rig.server().parse().unwrap();
+    let own = || TcpStream::connect_timeout(&server, DEADLINE);
+    echo(&mut rig.gateway.run(own).unwrap().unwrap()).unwrap();
+    assert_eq!(tracked(), before, "a connection of the box's own");
+    detach_programs(&rig);
+    let refused = rig.connect_from_link(&service).unwrap_err();
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::TimedOut,
+        "it is guarded all the same"
+    );
+    assert!(packets(&daemon, "kernel-forward-in") > 0);
+
+    rig.nft("table inet fw { chain input { type filter hook input priority filter; ct state invalid drop; }; }");
+    until("a firewall of others looks at connections", asks);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -112,6 +112,9 @@ pub struct Guard<'a> {
     pub lan: Vec<&'a str>,
     pub links: Vec<GuardedLink<'a>>,
     pub forwards: Forwards,
+    /// Connections are tracked: for our own NAT, or as firewalls or NAT of others look at them. Where nobody needs that, a table that
+    /// asks for connections would switch tracking on for all that the host itself sends and forwards.
+    pub tracks: bool,
     /// The host's ephemeral ports, if the kernel's own NAT is to carry what the data path does not.
     pub masquerade: Option<[u16; 2]>,
     /// Entries of the kernel's connection table.
@@ -149,6 +152,7 @@ impl Guard<'static> {
                 })
                 .to_vec(),
             forwards: Forwards::Drop,
+            tracks: true,
             masquerade: Some([1024, u16::MAX]),
             conntrack_max: u32::MAX,
             fallback_mark: 1,
@@ -165,13 +169,11 @@ impl Guard<'_> {
             .iter()
             .map(|drop| counter(drop.name, counted))
             .collect();
-        let chains = [
+        let always = [self.strays(), self.forward(), self.leaving()].concat();
+        let of_connections = [
             self.untracked(),
-            self.strays(),
             self.connections(),
-            self.forward(),
             self.outward(),
-            self.leaving(),
             self.nat(),
         ];
         format!(
@@ -180,10 +182,11 @@ impl Guard<'_> {
              set rates {{ type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m; }}\n\
              set cards {{ type ether_addr; size 65535; flags dynamic; }}\n\
              set card_rates {{ type ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }}\n\
-             {}{}}}\n",
+             {}{}{}}}\n",
             removal(table),
             counters.concat(),
-            chains.concat(),
+            self.where_tracked(&of_connections.concat()),
+            always,
         )
     }
 
@@ -231,10 +234,11 @@ impl Guard<'_> {
     fn strays(&self) -> String {
         let links = quoted(&self.devices());
         let marked = format!("iifname {links} meta mark {STRAY_MARK:#x}");
+        let of_none = self.where_tracked("ct state { new, invalid, untracked }");
         format!(
             "chain strays {{\n\
              type filter hook prerouting priority mangle; policy accept;\n\
-             {marked} ct state {{ new, invalid, untracked }} counter name {STRAY} drop\n\
+             {marked} {of_none} counter name {STRAY} drop\n\
              {marked} meta mark set 0\n\
              }}\n"
         )
@@ -296,19 +300,23 @@ impl Guard<'_> {
     /// connection table may see one direction alone, so that its states say nothing, and the LAN's own sources leave.
     fn forward(&self) -> String {
         let lan = quoted(&self.lan);
+        let of_none = self.where_tracked("ct state != { established, related } ct status ! dnat");
         let translating = self.translating().map(|links| {
             let inward = match self.forwards {
                 Forwards::Drop => format!(
-                    "iifname {links} oifname {lan} ct state != {{ established, related }} ct status ! dnat meta mark != {INBOUND_MARK:#x} counter name {FORWARD_IN} drop\n"
+                    "iifname {links} oifname {lan} {of_none} meta mark != {INBOUND_MARK:#x} counter name {FORWARD_IN} drop\n"
                 ),
                 Forwards::Kernel => String::new(),
             };
-            format!("{inward}iifname {lan} oifname {links} jump outward\n")
+            let outward = format!("iifname {lan} oifname {links} jump outward\n");
+            inward + self.where_tracked(&outward)
         });
         let routed = self.routed().map(|links| {
+            let bounded = format!("iifname {lan} oifname {links} jump bounded\n");
             format!(
                 "iifname {lan} oifname {links} fib saddr oifname != {lan} counter name {FOREIGN_SOURCE} drop\n\
-                 iifname {lan} oifname {links} jump bounded\n"
+                 {}",
+                self.where_tracked(&bounded)
             )
         });
         format!(
@@ -400,6 +408,11 @@ impl Guard<'_> {
              {way} masquerade\n\
              }}\n"
         )
+    }
+
+    /// A part of a rule, or rules, that ask for connections.
+    fn where_tracked<'a>(&self, text: &'a str) -> &'a str {
+        if self.tracks { text } else { "" }
     }
 
     fn devices(&self) -> Vec<&str> {
