@@ -224,7 +224,7 @@ fn rules_by_device_destination_and_service_are_heard_and_marks_are_nobodys() {
     let (_, host) = SITE.host(SERVER);
     for (rule, taken, other) in [
         (format!("to {SERVER}/{host}"), server(80), second_server(80)),
-        ("ipproto tcp dport 443".to_owned(), server(443), server(80)),
+        ("ipproto 6 dport 443".to_owned(), server(443), server(80)),
     ] {
         ip(&rig, &format!("rule add pref 1000 {rule} lookup 52"));
         rig.lan_sends(&syn(taken)).passed("routing-rules");
