@@ -851,9 +851,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.set_settings()?;
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
-        if self.shell.adopted {
-            self.inherited = self.plane.attached()?.into_iter().collect();
-        }
+        self.inherited = self.plane.attached()?.into_iter().collect();
         self.look().await?;
         self.check_start()?;
         self.survey_neighbours();

@@ -66,23 +66,42 @@ pub unsafe fn lookup(
     };
     // SAFETY: `attr` has the layout of the kernel's `batch` attributes; its pointers lead to what the caller vouches for
     // and to 8 bytes for each cursor, all alive until the call returns.
+    let read = unsafe { bpf(BPF_MAP_LOOKUP_BATCH, &mut attr) };
+    let count = attr.count as usize;
+    match read {
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOSPC) => Ok(Batch::NoRoom),
+            Some(libc::ENOENT) => Ok(Batch::Last(count)),
+            _ => Err(error),
+        },
+        Ok(_) => {
+            cursor.0 = Some(next);
+            Ok(Batch::More(count))
+        }
+    }
+}
+
+/// The system call (bpf(2)), for commands that the loader library has no call for.
+///
+/// # Errors
+/// What the kernel refuses.
+///
+/// # Safety
+/// `attr` has the layout of the command's attributes, and its pointers lead to what the command reads and writes.
+pub(crate) unsafe fn bpf<A>(command: libc::c_long, attr: &mut A) -> io::Result<i32> {
+    // SAFETY: as the caller vouches.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
-            BPF_MAP_LOOKUP_BATCH,
-            std::ptr::from_mut(&mut attr),
-            size_of::<BatchAttr>(),
+            command,
+            std::ptr::from_mut(attr),
+            size_of::<A>(),
         )
     };
-    let error = (result < 0).then(io::Error::last_os_error);
-    let count = attr.count as usize;
-    match error.as_ref().and_then(io::Error::raw_os_error) {
-        Some(libc::ENOSPC) => return Ok(Batch::NoRoom),
-        Some(libc::ENOENT) => return Ok(Batch::Last(count)),
-        Some(code) => return Err(io::Error::from_raw_os_error(code)),
-        None => cursor.0 = Some(next),
+    match result {
+        0.. => Ok(result as i32),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(Batch::More(count))
 }
 
 /// Reads a hash map some thousand entries at a time: about a millisecond of the kernel's. Entries that come or go

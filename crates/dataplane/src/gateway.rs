@@ -17,6 +17,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use crate::{
     Error, FlowRow, ReasonCount, Route, RouteTable, Swept, Walker, attach,
     ending::Which,
+    leftovers,
     object::{self, Object, gateway_object},
     reasons, routes,
     run::{self, Marked, Ran},
@@ -171,6 +172,7 @@ impl Gateway {
         sizes: Sizes,
         build: Build,
     ) -> Result<(Self, bool), Error> {
+        leftovers::set_aside(folder, &build.object, &object::LAYOUT)?;
         upgrade::take_over(instance, folder, sizes)?;
         let mut object = Object::load(&build.object, folder, sizes)?;
         let adopted = object.adopted;
@@ -200,13 +202,14 @@ impl Gateway {
         told.map_err(Error::map("settings"))
     }
 
-    /// Gives the attachments the programs of this process, and those that the settings want.
+    /// Gives the attachments the programs of this process, and those that the settings want. A device of which nothing is known, as what
+    /// was known of it could not be used, keeps its program until somebody attaches or detaches it.
     fn refresh_attachments(&mut self) -> Result<(), Error> {
         for ifindex in attach::attached(&self.pins)? {
+            let is_alive = attach::is_alive(&self.pins, ifindex);
             match self.object.maps.devices.get(ifindex)? {
-                Some(device) if attach::is_alive(&self.pins, ifindex) => {
-                    self.attach_program(&device)?
-                }
+                Some(device) if is_alive => self.attach_program(&device)?,
+                None if is_alive => {}
                 _ => self.detach(ifindex)?,
             }
         }

@@ -28,6 +28,7 @@ mod error;
 mod explain;
 mod flows;
 mod gateway;
+mod leftovers;
 mod object;
 mod packet;
 mod prefixes;

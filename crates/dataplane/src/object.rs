@@ -11,14 +11,18 @@ use anabranch_policy::{PinnedMap, abi};
 use aya::{
     Ebpf, EbpfLoader, Pod,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie::LpmTrie},
-    programs::{Program, ProgramError, RawTracePoint, SchedClassifier},
+    programs::{Program, ProgramError, RawTracePoint, SchedClassifier, TcAttachType},
 };
 use flate2::read::ZlibDecoder;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::geteuid;
 
-use crate::{Error, Sizes, attach, devices::Devices};
+use crate::{
+    Error, Sizes, attach,
+    devices::Devices,
+    leftovers::{self, Layout},
+};
 
 /// The gateway's object as clang made it, also for tests that run the programs themselves.
 pub fn gateway_object() -> Vec<u8> {
@@ -73,6 +77,22 @@ const PERMISSIONS_MAX: u32 = 1 << 18;
 const FORWARDERS: [&str; 3] = ["lan", "lan_layer3", "wan"];
 const CLASSIFIERS: [&str; 5] = ["lan", "lan_layer3", "wan", "forwarded", "explain"];
 const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
+
+/// What a gateway pins. Flows, what orders and counts them, and what they count against know of each other.
+pub const LAYOUT: Layout = Layout {
+    sized: &["flows", "embryo_order", "permissions", "hosts", "prefixes"],
+    together: &[
+        "flows",
+        "embryo_order",
+        "unordered",
+        "hosts",
+        "classes",
+        "gauges",
+        "table",
+    ],
+    sweepers: &["sweep_flows", "end_link", "migrate"],
+    end: TcAttachType::Ingress,
+};
 
 /// The maps, typed. Names and types as in `bpf/lib/maps.h`.
 pub struct Maps {
@@ -332,6 +352,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Detaches what the pins of an instance's `folder` tell of, removes them, and the folder.
 pub fn remove_pins(folder: &Path) -> Result<(), Error> {
+    leftovers::clear_attachments(folder)?;
     attach::detach_all(folder)?;
     fs::remove_dir_all(folder).map_err(at(folder))
 }
@@ -366,6 +387,9 @@ fn own_folders(folder: &Path) -> Result<(), Error> {
     let mut folders: Vec<&Path> = folder.ancestors().take(made).collect();
     folders.reverse();
     for path in folders {
+        if fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir()) {
+            leftovers::move_aside(path, "no folder", "the folder of pins")?;
+        }
         match DirBuilder::new().mode(OURS_ALONE).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(at(path)(error));

@@ -25,7 +25,11 @@ use crate::{
     Error, Sizes, attach,
     batch::Reader,
     gateway::program_for,
-    object::{self, ENTRIES_PER_EMBRYO, ENTRIES_PER_FLOW, Object, pinned, pinned_array},
+    leftovers,
+    object::{
+        self, ENTRIES_PER_EMBRYO, ENTRIES_PER_FLOW, LAYOUT, Object, pinned, pinned_array,
+        upgrade_object,
+    },
     walk::{Walk, monotonic_now},
 };
 
@@ -38,6 +42,13 @@ pub fn take_over(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(), Err
     if !former.join("flows").exists() {
         return Ok(());
     }
+    if let Some(misfit) = misfit(&former)? {
+        tracing::warn!(
+            "{misfit}: the flows of the former version cannot be taken over; they are forgotten"
+        );
+        return Ok(());
+    }
+    leftovers::set_aside(folder, &upgrade_object(), &LAYOUT)?;
     let began = Instant::now();
     object::reuse(
         &former,
@@ -64,6 +75,21 @@ pub fn take_over(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(), Err
         );
     }
     Ok(())
+}
+
+/// What keeps the flows from being taken over, in words.
+fn misfit(former: &Path) -> Result<Option<String>, Error> {
+    let converted = [
+        ("choice", size_of::<FormerChoice>()),
+        ("devices", size_of::<FormerDevice>()),
+        ("links", size_of::<FormerLink>()),
+        ("routes", size_of::<FormerRoute>()),
+        ("settings", size_of::<FormerSettings>()),
+        ("reasons", size_of::<u64>()),
+        ("sessions", size_of::<Places>()),
+    ];
+    let used_on = (anabranch_policy::maps(), abi::FORMER_VERSION);
+    leftovers::first_misfit(former, &upgrade_object(), used_on, &converted)
 }
 
 struct Upgrade {

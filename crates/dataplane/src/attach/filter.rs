@@ -45,6 +45,12 @@ fn qdisc_mark(pins: &Path, ifindex: u32) -> PathBuf {
     pins.join(format!("{QDISC}{ifindex}"))
 }
 
+/// Whether a folder among the pins that is called so says something of a device.
+pub fn is_mark(name: &str) -> bool {
+    let mut prefixes = [FILTER, BEFORE, QDISC].into_iter();
+    prefixes.any(|prefix| super::number_behind(prefix, name).is_some())
+}
+
 pub fn stands(pins: &Path, ifindex: u32) -> bool {
     let mut places = [Place::Own, Place::Before].into_iter();
     places.any(|place| filter_mark(pins, ifindex, place).exists())

@@ -32,6 +32,32 @@ const GOING: Duration = Duration::from_secs(1);
 /// Set to `clsact`: filters even where there is TCX, so that `tc` shows them.
 const MECHANISM: &str = "ANABRANCH_ATTACH";
 
+/// What stands among the pins for an attachment.
+pub enum Attachment {
+    /// A link to a device.
+    Link {
+        /// The device's index.
+        ifindex: u32,
+        /// Where the program stands there.
+        end: TcAttachType,
+    },
+    /// An empty folder.
+    Mark,
+}
+
+impl Attachment {
+    /// What is called `name`, of an instance whose programs stand at `end`.
+    pub fn named(name: &str, end: TcAttachType) -> Option<Self> {
+        let link = |prefix, end| {
+            let ifindex = number_behind(prefix, name)?;
+            Some(Attachment::Link { ifindex, end })
+        };
+        link(PREFIX, end)
+            .or_else(|| link(BESIDE, TcAttachType::Egress))
+            .or_else(|| filter::is_mark(name).then_some(Attachment::Mark))
+    }
+}
+
 fn pin_path(pins: &Path, ifindex: u32) -> PathBuf {
     pins.join(format!("{PREFIX}{ifindex}"))
 }
@@ -220,16 +246,12 @@ fn numbered(pins: &Path, prefix: &str) -> Result<BTreeSet<u32>, Error> {
     };
     let names = std::fs::read_dir(pins).map_err(failed)?;
     Ok(names
-        .filter_map(|entry| {
-            entry
-                .ok()?
-                .file_name()
-                .to_str()?
-                .strip_prefix(prefix)?
-                .parse()
-                .ok()
-        })
+        .filter_map(|entry| number_behind(prefix, entry.ok()?.file_name().to_str()?))
         .collect())
+}
+
+fn number_behind(prefix: &str, name: &str) -> Option<u32> {
+    name.strip_prefix(prefix)?.parse().ok()
 }
 
 /// Whether an attachment still has its device.

@@ -28,7 +28,7 @@ use anabranch_policy::{
 use aya::programs::TcAttachType;
 
 use crate::{
-    Error, Ran, ReasonCount, attach,
+    Error, Ran, ReasonCount, attach, leftovers,
     object::{load_in_folder, remove_instance},
     reasons, run,
 };
@@ -95,6 +95,7 @@ impl Trunk {
     }
 
     fn load(instance: &Path, folder: &Path) -> Result<(Self, bool), Error> {
+        leftovers::set_aside(folder, &trunk_object(), &object::LAYOUT)?;
         upgrade::take_over(instance, folder)?;
         let (object, adopted) = Object::load(folder)?;
         let mut trunk = Trunk {

@@ -6,11 +6,12 @@ use anabranch_policy::{abi, spread::Table};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, MapData, PerCpuArray},
-    programs::SchedClassifier,
+    programs::{SchedClassifier, TcAttachType},
 };
 
 use crate::{
     Error,
+    leftovers::Layout,
     object::{classifier, take, unpack},
 };
 
@@ -20,6 +21,14 @@ pub fn trunk_object() -> Vec<u8> {
 }
 
 pub const PROGRAM: &str = "trunk";
+
+/// What a trunk pins. The table names sublinks.
+pub const LAYOUT: Layout = Layout {
+    sized: &[],
+    together: &["bins", "sublinks", "spreading"],
+    sweepers: &[],
+    end: TcAttachType::Egress,
+};
 
 /// The program and its maps, with names and types as in `bpf/lib/trunk_maps.h`.
 pub struct Object {

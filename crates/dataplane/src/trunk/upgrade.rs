@@ -12,9 +12,9 @@ use anabranch_policy::{
 };
 use aya::programs::TcAttachType;
 
-use super::object::Object;
+use super::object::{Object, trunk_object};
 use crate::{
-    Error, attach,
+    Error, attach, leftovers,
     object::{pinned_array, remove_pins, reuse},
 };
 
@@ -28,6 +28,12 @@ pub fn take_over(instance: &Path, folder: &Path) -> Result<(), Error> {
     if !former.join("bins").exists() {
         return Ok(());
     }
+    if let Some(misfit) = misfit(&former)? {
+        tracing::warn!(
+            "{misfit}: the table of the former version cannot be taken over; it is forgotten"
+        );
+        return Ok(());
+    }
     reuse(&former, folder, anabranch_policy::trunk_maps(), version)?;
     let (mut object, _) = Object::load(folder)?;
     convert(&former, &mut object)?;
@@ -38,6 +44,17 @@ pub fn take_over(instance: &Path, folder: &Path) -> Result<(), Error> {
         }
     }
     remove_pins(&former)
+}
+
+/// What keeps the table from being taken over, in words.
+fn misfit(former: &Path) -> Result<Option<String>, Error> {
+    let converted = [
+        ("bins", size_of::<FormerTableOfBins>()),
+        ("sublinks", size_of::<FormerSublink>()),
+        ("spreading", size_of::<FormerSpreading>()),
+    ];
+    let used_on = (anabranch_policy::trunk_maps(), abi::TRUNK_FORMER_VERSION);
+    leftovers::first_misfit(former, &trunk_object(), used_on, &converted)
 }
 
 /// What user space told the former program.

@@ -343,6 +343,29 @@ fn what_another_version_left_is_removed_and_not_adopted() {
     rig.trunk = Some(trunk);
 }
 
+#[test]
+fn whatever_stands_under_the_name_of_a_pin_is_set_aside() {
+    let maps = anabranch_policy::trunk_maps();
+    for lost in maps.iter().map(|map| map.name) {
+        let mut rig = Rig::of(spreading(Spread::Bins, 8));
+        rig.trunk().set_table(&[5; BINS]).unwrap();
+        drop(rig.trunk.take());
+        let ours = rig.pins.join(format!("trunk-v{TRUNK_ABI_VERSION}"));
+        std::fs::remove_file(ours.join(lost)).unwrap();
+        std::fs::create_dir(ours.join(lost)).unwrap();
+
+        let (trunk, adopted) = Trunk::open(&rig.pins).unwrap();
+
+        assert!(ours.join(format!("{lost}-set-aside")).exists());
+        let tells_of_sublinks = ["bins", "sublinks", "spreading"].contains(&lost);
+        assert_eq!(adopted, !tells_of_sublinks, "{lost}");
+        let table = if adopted { [5; BINS] } else { [0; BINS] };
+        assert_eq!(trunk.table().unwrap(), table, "{lost}");
+        trunk.close().unwrap();
+        assert!(!rig.pins.exists());
+    }
+}
+
 /// A map of somebody's among the folders, which is missing in ours.
 #[test]
 fn what_others_pinned_among_the_folders_is_left_and_keeps_nobody_from_starting_or_ending() {

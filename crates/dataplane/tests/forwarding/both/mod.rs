@@ -16,6 +16,7 @@ mod forwards;
 mod fragments;
 mod hairpin;
 mod layer3;
+mod leftovers;
 mod life;
 mod next_hops;
 mod paths;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     io::Read,
     net::Shutdown,
     process::{Command, Stdio},
@@ -425,4 +426,33 @@ fn what_is_used_on_has_the_shape_it_had() {
     }
     let newest = maps.iter().map(|map| map.since).max();
     assert_eq!(newest, Some(ABI_VERSION), "nothing has changed since");
+}
+
+/// A table that its flows are in, one that is converted, one that is used on, and an attachment.
+#[test]
+fn an_upgrade_from_pins_that_cannot_be_used_begins_afresh() {
+    for name in ["embryos", "links", "endpoints", "settings"] {
+        let mut site = Site::bare(&IPV4);
+        former::start(&site, settings(), Sizes::default());
+        let theirs = former::folder(&site);
+        let former_lan = site
+            .gateway
+            .run(|| if_nametoindex("lan0").unwrap())
+            .unwrap();
+        fs::remove_file(theirs.join(name)).unwrap();
+        fs::create_dir_all(theirs.join(name).join("full")).unwrap();
+        fs::create_dir_all(theirs.join(format!("beside-{former_lan}/full"))).unwrap();
+
+        assert!(!site.start(Sizes::default()), "{name}");
+
+        assert!(!theirs.exists(), "{name}");
+        let (mut client, mut server) = pair(&site, &listen(&site.internet, (SERVER, 8080)));
+        echo_once(&mut client, &mut server, b"anew");
+        let count = || {
+            programs_at(former_lan, TcAttachType::Ingress)
+                .unwrap()
+                .len()
+        };
+        assert_eq!(site.gateway.run(count).unwrap(), 1, "{name}");
+    }
 }
