@@ -29,6 +29,7 @@
 
 #![deny(missing_docs)]
 
+mod aside;
 mod classes;
 pub mod config;
 pub mod control;

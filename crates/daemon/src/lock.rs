@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -19,6 +19,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::aside::make_way;
 use crate::error::{BadInput, Error, is_full};
 use crate::host::ids::{BLOCKS, Ids, preferred_block};
 use anabranch_api::Paths;
@@ -222,8 +223,10 @@ fn network_namespace() -> anyhow::Result<u64> {
 
 /// Whether a process of the instance wrote the claim at `path`.
 fn is_of(instance: &Paths, path: &Path) -> bool {
-    let written = std::fs::read_to_string(path).unwrap_or_default();
-    owner(written.trim()).1 == instance.instance()
+    // Whoever opens what is no file may wait for ever.
+    let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    let written = is_file.then(|| std::fs::read_to_string(path).unwrap_or_default());
+    owner(written.unwrap_or_default().trim()).1 == instance.instance()
 }
 
 /// Whether another instance than `paths` left a claim and its programs.
@@ -372,7 +375,13 @@ fn bound_by_us(path: &Path) -> Option<String> {
 
 fn open(path: &Path) -> anyhow::Result<Opened> {
     let shown = path.display();
+    // A link to a folder is as good as that.
+    let is_folder = |_: &Metadata| path.parent().is_some_and(Path::is_dir);
     loop {
+        if let Some(folder) = path.parent() {
+            make_way(folder, "folder", is_folder);
+        }
+        make_way(path, "file", Metadata::is_file);
         let created = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         let opened = created.and_then(|()| {
             OpenOptions::new()
@@ -422,10 +431,10 @@ fn no_room(path: &Path, error: io::Error) -> anyhow::Error {
 }
 
 fn read(path: &Path, file: &mut File) -> anyhow::Result<String> {
-    let mut written = String::new();
-    file.read_to_string(&mut written)
+    let mut written = Vec::new();
+    file.read_to_end(&mut written)
         .with_context(|| format!("read {}", path.display()))?;
-    Ok(written.trim().to_owned())
+    Ok(String::from_utf8_lossy(&written).trim().to_owned())
 }
 
 /// Whoever held it last may have removed it between our opening and our locking it.
@@ -699,6 +708,45 @@ mod tests {
         std::fs::remove_dir(a.pins()).unwrap();
         drop(again);
         assert_eq!(files(&dir), 0);
+    }
+
+    /// Of the lock, of what says whose a device is and whose the numbers are, and of the folder of them.
+    #[test]
+    fn whatever_stands_in_the_place_of_a_file_keeps_nobody_from_starting() {
+        let makes: [fn(&Path); 4] = [
+            |place| std::fs::create_dir_all(place.join("full")).unwrap(),
+            |place| nix::unistd::mkfifo(place, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+            |place| std::os::unix::fs::symlink("/nowhere", place).unwrap(),
+            |place| std::fs::write(place, b"\xff\0garbled").unwrap(),
+        ];
+        for make in makes {
+            let dir = tempfile::tempdir().unwrap();
+            let paths = Paths::under(&dir.path().join("run"), dir.path(), "a").unwrap();
+            let namespace = network_namespace().unwrap();
+            std::fs::create_dir(paths.runtime_dir()).unwrap();
+            make(&paths.lock());
+            make(&paths.claim(namespace, "eth0"));
+            (0..BLOCKS).for_each(|block| make(&paths.numbers(namespace, block)));
+            let lock = Lock::take(&paths).unwrap();
+            let claims = Claims::take(&paths, &["eth0"]).unwrap();
+            let numbers = Numbers::take(&paths).unwrap();
+            drop((lock, claims, numbers));
+        }
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_folder_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        std::fs::write(&run, "somebody's").unwrap();
+        let paths = Paths::under(&run, dir.path(), "a").unwrap();
+        Lock::take(&paths).unwrap();
+        let aside = std::fs::read(dir.path().join("run.set-aside"));
+        assert_eq!(aside.unwrap(), b"somebody's");
+        std::fs::rename(&run, dir.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", &run).unwrap();
+        Lock::take(&paths).unwrap();
+        assert!(run.is_symlink(), "a link to a folder stays");
     }
 
     #[test]

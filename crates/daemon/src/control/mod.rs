@@ -4,7 +4,7 @@
 //! owns all state. Requests are small and bounded; so are the connections.
 
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::aside::make_way;
 use crate::error::is_full;
 
 const REQUEST_BYTES_MAX: u64 = 4096;
@@ -35,7 +36,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, in place of a socket that a killed daemon left there: the caller holds the instance's lock.
+    /// Listens at `path`, in place of a socket that a killed daemon left there: the caller holds the instance's lock. What is no socket
+    /// is set aside.
     /// Where there is no room for the socket, as soon as there is.
     pub fn listen(path: &Path, calls: mpsc::Sender<Call>) -> anyhow::Result<Self> {
         let path = path.to_owned();
@@ -65,6 +67,7 @@ impl Server {
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
+    make_way(path, "socket", |found| found.file_type().is_socket());
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

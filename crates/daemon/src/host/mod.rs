@@ -21,6 +21,7 @@ mod undone;
 mod wireguard;
 
 use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -28,6 +29,7 @@ use anabranch_core::{Family, LinkId, LinkSet};
 use anabranch_policy::PerFamily;
 use anyhow::Context;
 
+use crate::aside;
 use crate::config::{Config, Fallback, Forwards, Link};
 use crate::observe::{Desired, Netlink};
 use crate::slots::{Orders, Slots};
@@ -56,6 +58,8 @@ pub struct Host {
     others_track: bool,
     /// The generation of nftables in which the guard was last seen.
     guarded: Option<u32>,
+    /// What had the name of our table before.
+    is_former_told: bool,
     /// Why nftables cannot be used, if it cannot.
     nft_missing: Option<String>,
     is_missing_said: bool,
@@ -86,6 +90,7 @@ impl Host {
             generation: nft::Generation::default(),
             others_track: true,
             guarded: None,
+            is_former_told: false,
             nft_missing,
             is_missing_said: false,
             state_path,
@@ -301,12 +306,40 @@ impl Host {
         }
         let guard = self.guard(config, desired)?;
         let wanted = guard.ruleset(&self.nft_table, &[]);
+        if !std::mem::replace(&mut self.is_former_told, true) {
+            self.keep_foreign_tables().await;
+        }
         let counted = nft::counted(&self.nft_table)?;
         if self.nft_loaded.as_ref() != Some(&wanted) || counted.is_empty() {
             nft::run(&guard.ruleset(&self.nft_table, &counted)).await?;
             self.nft_loaded = Some(wanted);
         }
         Ok(())
+    }
+
+    /// What is in the place of our table, and is none of an earlier run, is written to a file beside the state file, and told of.
+    async fn keep_foreign_tables(&self) {
+        let foreign = nft::foreign(&self.nft_table).unwrap_or_else(|error| {
+            tracing::debug!("{error:#}");
+            Vec::new()
+        });
+        for table in foreign {
+            let kept = match self.keep_foreign_table(&table).await {
+                Ok(kept) => kept,
+                Err(error) => format!("what was in it is lost: {error:#}"),
+            };
+            let (family, name) = (table.family, &self.nft_table);
+            tracing::warn!("nftables table {family} {name} was there {table}: replaced; {kept}");
+        }
+    }
+
+    /// Where it is, in words.
+    async fn keep_foreign_table(&self, table: &nft::Foreign) -> anyhow::Result<String> {
+        let text = table.text(&self.nft_table).await?;
+        let path = self.state_path.with_extension("nft");
+        aside::make_way(&path, "file", Metadata::is_file);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        Ok(aside::set_aside(&path))
     }
 
     /// What is missing may be there by now.
@@ -371,12 +404,7 @@ impl Host {
             let undone = failed.into_iter().next().map_or(Ok(()), Err);
             routing = routing.and(undone);
         }
-        let is_there = || nft::counted(&self.nft_table).is_ok_and(|c| !c.is_empty());
-        let nat = if self.nft_missing.is_none() || is_there() {
-            nft::run(&nft::removal(&self.nft_table)).await
-        } else {
-            Ok(())
-        };
+        let nat = self.remove_table().await;
         let neighbours = self.keep_next_hops(BTreeSet::new());
         let sysctls: Vec<_> = self
             .state
@@ -397,6 +425,19 @@ impl Host {
             return self.save();
         }
         State::remove(&self.state_path)
+    }
+
+    /// The table of this process, or of one that was killed. Somebody else's that nothing was made in the place of stays.
+    async fn remove_table(&self) -> anyhow::Result<()> {
+        let is_there = || nft::counted(&self.nft_table).is_ok_and(|c| !c.is_empty());
+        let is_ours = || nft::foreign(&self.nft_table).is_ok_and(|tables| tables.is_empty());
+        if self.nft_loaded.is_none() && !is_ours() {
+            return Ok(());
+        }
+        if self.nft_missing.is_none() || is_there() {
+            nft::run(&nft::removal(&self.nft_table)).await?;
+        }
+        Ok(())
     }
 
     fn save(&mut self) -> anyhow::Result<()> {

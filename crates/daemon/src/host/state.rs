@@ -1,7 +1,7 @@
 //! What a daemon has to know of those before it: the links' numbers, people's orders, and what was changed on the host.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use super::next_hops::NextHop;
 use super::sysctl;
+use crate::aside::{make_way, set_aside};
 use crate::slots::{Orders, Slots};
 
 /// So often is a file read that cannot be.
 const READINGS: usize = 3;
-/// So many files are kept that could not be read.
-const ASIDE_MAX: usize = 8;
 
 /// Written to the state file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +63,9 @@ impl State {
         }
         for path in [path, &copy_of(path)] {
             let fresh = path.with_extension("json.new");
+            for path in [path, &fresh] {
+                make_way(path, "file", Metadata::is_file);
+            }
             fs::write(&fresh, &text)
                 .and_then(|()| fs::rename(&fresh, path))
                 .with_context(|| format!("write {}", path.display()))?;
@@ -75,6 +77,7 @@ impl State {
     /// Takes away file and copy. Nothing to do is no error.
     pub fn remove(path: &Path) -> anyhow::Result<()> {
         for path in [path, &copy_of(path)] {
+            make_way(path, "file", Metadata::is_file);
             match fs::remove_file(path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(error).with_context(|| format!("remove {}", path.display()));
@@ -123,22 +126,6 @@ fn read(path: &Path) -> Result<(State, Vec<u8>), String> {
     Ok((state, text))
 }
 
-/// Leaves what `path` has to whoever looks for it, under a name that is free. What became of it.
-fn set_aside(path: &Path) -> String {
-    let names = (0..ASIDE_MAX).map(|number| match number {
-        0 => path.with_extension("json.unreadable"),
-        _ => path.with_extension(format!("json.unreadable.{number}")),
-    });
-    let mut free = names.filter(|name| fs::symlink_metadata(name).is_err());
-    let Some(aside) = free.next() else {
-        return "it is written over".to_owned();
-    };
-    match fs::rename(path, &aside) {
-        Ok(()) => format!("it is set aside as {}", aside.display()),
-        Err(error) => format!("it cannot be set aside as {}: {error}", aside.display()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +139,7 @@ mod tests {
         let path = folder.path().join("state.json");
         fs::write(&path, text).unwrap();
         let (state, _) = State::read(&path).unwrap();
-        let aside = fs::read(path.with_extension("json.unreadable"));
+        let aside = fs::read(path.with_extension("json.set-aside"));
         assert!(aside.as_ref().is_ok_and(|aside| aside == text) || path.exists());
         (state, aside.is_ok())
     }
@@ -206,6 +193,30 @@ mod tests {
         std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
         assert_eq!(State::read(&path).unwrap().0, State::default());
         assert!(!path.exists());
+    }
+
+    /// Of the file, of its copy, and of what either is written to first.
+    #[test]
+    fn a_file_is_written_whatever_stands_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let state: State = serde_json::from_str(WHOLE).unwrap();
+        for name in ["json", "json.new", "json.copy", "json.json.new"] {
+            let place = path.with_extension(name);
+            for make in [
+                |place: &Path| fs::create_dir_all(place.join("full")).unwrap(),
+                |place: &Path| nix::unistd::mkfifo(place, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+                |place: &Path| std::os::unix::fs::symlink("/nowhere", place).unwrap(),
+            ] {
+                make(&place);
+                state.write(&path, &mut Vec::new()).unwrap();
+                assert_eq!(State::read(&path).unwrap().0, state, "{name}");
+                make_way(&place, "nothing", |_| false);
+                make(&place);
+                State::remove(&path).unwrap();
+                make_way(&place, "nothing", |_| false);
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod families;
 mod guard;
 mod health;
 mod leases;
+mod leftovers;
 mod neighbours;
 mod order;
 mod own;
@@ -296,7 +297,7 @@ fn a_gateway_starts_beside_a_state_file_that_was_cut(family: Family) {
 
     assert!(daemon.status().adopted);
     echo(&mut stream).expect("a flow of the daemon before");
-    let aside = rig.paths().state().with_extension("json.unreadable");
+    let aside = rig.paths().state().with_extension("json.set-aside");
     assert_eq!(std::fs::read(&aside).unwrap(), &state[..state.len() / 2]);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

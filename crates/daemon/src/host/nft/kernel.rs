@@ -1,5 +1,5 @@
-//! What is asked of the kernel itself, the counters of a table and the number of nftables' generation: a process of `nft` for each
-//! question would keep the daemon's loop.
+//! What is asked of the kernel itself, what a table has, its counters, and the number of nftables' generation: a process of `nft` for
+//! each question would keep the daemon's loop.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -15,6 +15,10 @@ const SUBSYSTEM: u16 = 10 << 8;
 const GET_OBJECT: u16 = SUBSYSTEM | 19;
 const GET_GENERATION: u16 = SUBSYSTEM | 16;
 const GENERATION_ID: u16 = 1;
+const GET_CHAIN: u16 = SUBSYSTEM | 4;
+const GET_SET: u16 = SUBSYSTEM | 10;
+const CHAIN_NAME: u16 = 3;
+const SET_NAME: u16 = 2;
 const OBJECT_TABLE: u16 = 1;
 const OBJECT_NAME: u16 = 2;
 const OBJECT_TYPE: u16 = 3;
@@ -33,6 +37,30 @@ pub fn counters(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         told => told.map(|()| counters).context("ask"),
     }
+}
+
+/// Every chain, set and object of a table of `family` (`NFPROTO_INET`, say), as a word for what it is and its name.
+pub fn contents(family: i32, table: &str) -> anyhow::Result<Vec<String>> {
+    let socket = connect()?;
+    let mut found = Vec::new();
+    for (word, kind, name_at) in [
+        ("chain", GET_CHAIN, CHAIN_NAME),
+        ("set", GET_SET, SET_NAME),
+        ("object", GET_OBJECT, OBJECT_NAME),
+    ] {
+        let body = [family as u8, 0, 0, 0];
+        let told = socket.dump(kind, &body, |_, body| {
+            let attributes = body.get(FAMILY_HEADER..).unwrap_or_default();
+            // All three have the name of their table under one number.
+            let is_here = text(attributes, OBJECT_TABLE).is_some_and(|name| name == table);
+            let name = text(attributes, name_at).filter(|_| is_here);
+            // Sets and chains without a name are parts of rules.
+            let named = name.filter(|name| !name.starts_with("__"));
+            found.extend(named.map(|name| format!("{word} {name}")));
+        });
+        told.with_context(|| format!("ask for every {word}"))?;
+    }
+    Ok(found)
 }
 
 /// Tells whether somebody has changed nftables. It is asked every second and before many probes, so its socket is kept.
@@ -73,11 +101,13 @@ fn counters_of(table: &str) -> Vec<u8> {
 }
 
 fn counter(attributes: &[u8]) -> Option<(String, u64)> {
-    let name = find(attributes, OBJECT_NAME)?;
-    let name = name.strip_suffix(&[0]).unwrap_or(name);
+    let name = text(attributes, OBJECT_NAME)?;
     let packets = find(find(attributes, OBJECT_DATA)?, COUNTER_PACKETS)?;
-    Some((
-        String::from_utf8_lossy(name).into_owned(),
-        u64::from_be_bytes(packets.try_into().ok()?),
-    ))
+    Some((name, u64::from_be_bytes(packets.try_into().ok()?)))
+}
+
+fn text(attributes: &[u8], kind: u16) -> Option<String> {
+    let text = find(attributes, kind)?;
+    let text = text.strip_suffix(&[0]).unwrap_or(text);
+    Some(String::from_utf8_lossy(text).into_owned())
 }

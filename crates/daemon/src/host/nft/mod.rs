@@ -6,6 +6,7 @@
 
 mod kernel;
 
+use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::Duration;
@@ -40,6 +41,9 @@ const RESETS_PER_SECOND: u32 = 100;
 const ASKED_MAX: u32 = 4096;
 /// ... so long.
 const ASKED_SECONDS: u64 = PATIENCE.as_secs();
+
+/// So many items of somebody else's table are named.
+const NAMED_MAX: usize = 4;
 
 /// A counter of the table, and what it counts as in the status.
 struct Drop {
@@ -158,6 +162,15 @@ impl Guard<'static> {
             fallback_mark: 1,
             connection_marks: 0,
             public: vec![("other", Prefix::everything(Family::V6))],
+        }
+    }
+
+    /// One with nothing in it that another may lack.
+    fn plain() -> Self {
+        Self {
+            tracks: false,
+            masquerade: None,
+            ..Self::example()
         }
     }
 }
@@ -466,6 +479,85 @@ fn counter(name: &str, counted: &[(String, u64)]) -> String {
         .find(|(known, _)| known == name)
         .map_or(0, |(_, packets)| *packets);
     format!("counter {name} {{ packets {packets} bytes 0\n}}\n")
+}
+
+/// A table that has the name of ours and is not as any of this version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    /// As `nft` calls it.
+    pub family: &'static str,
+    /// What it has beside ours, or lacks of it.
+    more: Vec<String>,
+    less: Vec<String>,
+}
+
+impl Foreign {
+    /// What is wrong with a table that has `found` in it. None: nothing, or there is no table.
+    fn of(family: &'static str, found: &[String]) -> Option<Self> {
+        if found.is_empty() {
+            return None;
+        }
+        // Former versions had a table of IPv4 alone.
+        let (may, must) = match family {
+            "inet" => (contents_of(&Guard::example()), contents_of(&Guard::plain())),
+            _ => Default::default(),
+        };
+        let apart = |these: &[String], those: &[String]| {
+            let apart = these.iter().filter(|item| !those.contains(item));
+            apart.cloned().collect::<Vec<_>>()
+        };
+        let (more, less) = (apart(found, &may), apart(&must, found));
+        (!more.is_empty() || !less.is_empty()).then_some(Self { family, more, less })
+    }
+
+    /// As `nft` lists it.
+    pub async fn text(&self, table: &str) -> anyhow::Result<String> {
+        ask(&["list", "table", self.family, table]).await
+    }
+}
+
+impl Display for Foreign {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let listed = |items: &[String]| {
+            let shown = items.iter().take(NAMED_MAX).map(String::as_str);
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            match items.len().saturating_sub(NAMED_MAX) {
+                0 => shown,
+                more => format!("{shown} and {more} more"),
+            }
+        };
+        let more =
+            (!self.more.is_empty()).then(|| format!("with {} (not ours)", listed(&self.more)));
+        let less = (!self.less.is_empty()).then(|| format!("without {}", listed(&self.less)));
+        let found: Vec<String> = more.into_iter().chain(less).collect();
+        f.write_str(&found.join(", "))
+    }
+}
+
+/// What a guard's table has, as [`kernel::contents`] tells it.
+fn contents_of(guard: &Guard<'_>) -> Vec<String> {
+    let ruleset = guard.ruleset("", &[]);
+    let words = ruleset.lines().map(|line| line.split_whitespace());
+    let made = words.filter_map(|mut words| {
+        let (kind, name, opens) = (words.next()?, words.next()?, words.next()?);
+        let kind = match kind {
+            "chain" | "set" => kind,
+            "counter" => "object",
+            _ => return None,
+        };
+        (opens == "{").then(|| format!("{kind} {name}"))
+    });
+    made.collect()
+}
+
+/// The tables in whose place ours is made, that are none of an earlier run of this version.
+pub fn foreign(table: &str) -> anyhow::Result<Vec<Foreign>> {
+    let mut all = Vec::new();
+    for (family, number) in [("inet", libc::NFPROTO_INET), ("ip", libc::NFPROTO_IPV4)] {
+        let found = kernel::contents(number, table).context("read the tables of nftables")?;
+        all.extend(Foreign::of(family, &found));
+    }
+    Ok(all)
 }
 
 /// Deletes the table whether or not it exists, and that of IPv4 alone which former versions had.
