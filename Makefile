@@ -27,7 +27,7 @@ C_FORMATTED := bpf crates
 	setup-emulator
 
 demo: build
-	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
+	$(SUDO) $(TARGET)/release/anabranch-lab demo $(DEMO)
 
 test: lint
 	$(CARGO) test --locked --workspace $(AS_ROOT)
@@ -76,8 +76,8 @@ fuzz: build
 	FUZZ_TEXTS=100000 $(CARGO) test --locked --release -p anabranch-fuzz --test texts
 
 build: setup
-	$(CARGO) build --locked --release -p anabranch-cli
-	scripts/check-size $(TARGET)/release/anabranch
+	$(CARGO) build --locked --release -p anabranch-cli -p anabranch-workbench
+	scripts/check-size $(TARGET)/release/anabranch $(TARGET)/release/anabranch-lab
 
 setup:
 	scripts/setup

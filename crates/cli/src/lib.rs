@@ -1,51 +1,66 @@
 //! The `anabranch` command, also for programs that bring policies of their own: [`run`] is all of it.
 //!
+//! It has what runs on a router and nothing else: scenarios, the simulator, the laboratory and the demo are commands of
+//! `anabranch-lab` (the crate `anabranch-workbench`).
+//!
 //! Each subcommand is one file in [`commands`] and one entry in [`args`], where every flag is defined once: parsing,
-//! `--help` and completions come from the same line. Some subcommands do something: `run` is the daemon, `sim`, `lab` and
-//! `experiment` run scenarios in a world of their own, `demo` a certain one in the laboratory. The others ask — the configuration and the host (`check`), the table of algorithms (`policies`), or
-//! the running daemon over its control socket — and show the answer as a table or, with `--json`, as it came.
+//! `--help` and completions come from the same line. `run` is the daemon. The others ask — the configuration and the host
+//! (`check`), the table of algorithms (`policies`), or the running daemon over its control socket — and show the answer as
+//! a table or, with `--json`, as it came.
 //!
 //! What went wrong is one line on standard error. The exit code tells whose turn it is: 2 if the input has to change
-//! before the same command can work, 130 if somebody interrupted it, 1 for everything else.
+//! before the same command can work, 1 for everything else.
 
 #![deny(missing_docs)]
 
 mod args;
 mod commands;
-mod comparison;
 mod control;
-mod demo;
-mod failure;
-mod interrupt;
 mod log;
-mod output;
-mod privilege;
-mod progress;
-mod table;
+mod moved;
+mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use anabranch_api::ClientError;
 use anabranch_config::BadInput;
+use anabranch_console::{Failures, args::completions};
 use anabranch_core::catalogue::{self, Row};
+use anabranch_daemon::Error;
 use clap::Parser;
 
-use args::{Args, Command, ExperimentCommand, LabCommand, SimCommand};
+use args::{Args, Command};
+
+const PROGRAM: &str = "anabranch";
+const BAD_INPUT: u8 = 2;
+const FAILURES: Failures = Failures {
+    program: PROGRAM,
+    code: code_of,
+};
 
 /// The command with these arguments, the first of which is its name, and with `own` policies beside those of the catalogue.
-/// Call it once: laboratories start the running executable again, as the gateway under test, with arguments for this.
+/// Call it once.
 pub fn run<T: Into<OsString> + Clone>(
     args: impl IntoIterator<Item = T>,
     own: Vec<Row>,
 ) -> ExitCode {
-    let extended = catalogue::extend(own).map_err(|error| BadInput::new(error.to_string()));
-    let result = extended
-        .map_err(anyhow::Error::from)
-        .and_then(|()| dispatch(Args::parse_from(args)));
+    let result = catalogue::extend(own)
+        .map_err(|error| BadInput::new(error.to_string()).into())
+        .and_then(|()| dispatch(parse(args)?));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::report(&error),
+        Err(error) => FAILURES.report(&error),
     }
+}
+
+/// Ends the process, as `--help` does, or if the arguments are wrong.
+fn parse<T: Into<OsString> + Clone>(args: impl IntoIterator<Item = T>) -> Result<Args, BadInput> {
+    let words: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    Args::try_parse_from(&words).or_else(|error| match moved::refusal(&error, &words) {
+        Some(refusal) => Err(refusal),
+        None => error.exit(),
+    })
 }
 
 fn dispatch(args: Args) -> anyhow::Result<()> {
@@ -79,40 +94,36 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
             force,
         } => commands::link::run(instance, action, name, force),
         Command::Policies { name, json } => commands::policies::run(name.as_deref(), json),
-        Command::Demo(args) => demo::run(&args),
-        Command::Sim {
-            command:
-                SimCommand::Run {
-                    trials,
-                    jobs,
-                    twice,
-                },
-        } => commands::scenario::simulate(&trials, jobs, twice),
-        Command::Lab {
-            command: LabCommand::Run { trials },
-        } => commands::scenario::carry_out(&trials),
-        Command::Lab {
-            command: LabCommand::Attack(args),
-        } => commands::attack::run(&args),
-        Command::Lab {
-            command: LabCommand::Neighbours(args),
-        } => commands::neighbours::run(&args),
-        Command::Experiment { command } => match command {
-            ExperimentCommand::List { json } => commands::experiment::list(json),
-            ExperimentCommand::Run(args) => commands::experiment::run(&args),
-            ExperimentCommand::Mutate { claims, json } => {
-                commands::experiment::mutate(&claims, json)
-            }
-            ExperimentCommand::Readme {
-                name,
-                results,
-                files,
-            } => commands::experiment::readme(&name, &results, files),
-            ExperimentCommand::Guide => commands::experiment::guide(),
-            ExperimentCommand::Export { name, directory } => {
-                commands::experiment::export(&name, directory)
-            }
-        },
-        Command::Completions { shell } => commands::completions::run(shell),
+        Command::Completions { shell } => completions::<Args>(shell),
+    }
+}
+
+fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return Some(error.exit_code());
+    }
+    let unasked = error.downcast_ref::<ClientError>()?;
+    unasked.is_mendable().then_some(BAD_INPUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn the_daemon_says_itself_whose_turn_it_is() {
+        let bad = BadInput::new("lan: no LAN device");
+        for (error, code) in [
+            (anyhow::Error::new(Error::from(bad.clone())), BAD_INPUT),
+            (
+                Err::<(), _>(Error::from(bad)).context("run").unwrap_err(),
+                BAD_INPUT,
+            ),
+            (Error::from(anyhow!("no memory")).into(), 1),
+        ] {
+            assert_eq!(FAILURES.exit_code(&error), code, "{error:#}");
+        }
     }
 }

@@ -4,11 +4,10 @@
 //! priority from the beginning of the line (sd-daemon(3)), so that `journalctl -p warning` finds warnings.
 
 use std::fmt;
-use std::io::{IsTerminal, Write, stderr};
-use std::os::fd::AsFd;
+use std::io::{IsTerminal, stderr};
 
-use nix::sys::stat::{FileStat, fstat};
-use tracing::{Event, Level, Subscriber};
+use anabranch_console::tell::{is_journal, priority};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, FormatEvent, FormatFields, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, format};
@@ -81,32 +80,6 @@ pub fn begin(written: Option<&Verbosity>) {
     }
 }
 
-/// One line on standard error about what went wrong.
-pub fn tell_error(line: &str) {
-    tell(Level::ERROR, line);
-}
-
-/// One line on standard error about what should be known, and did not keep the command from its work.
-pub fn tell_warning(line: &str) {
-    tell(Level::WARN, line);
-}
-
-fn tell(level: Level, line: &str) {
-    let prefix = match is_journal() {
-        true => format!("<{}>", priority(level)),
-        false => String::new(),
-    };
-    // Nobody is left to be told that this cannot be told.
-    let _ = writeln!(stderr(), "{prefix}anabranch: {line}");
-}
-
-/// Standard error is the journal's: the service manager says which file that is (systemd.exec(5)).
-fn is_journal() -> bool {
-    let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    let same = |stat: FileStat| named == format!("{}:{}", stat.st_dev, stat.st_ino);
-    fstat(stderr().as_fd()).is_ok_and(same)
-}
-
 /// A line begins with its priority and has no time.
 struct Journal(Format<Full, ()>);
 
@@ -131,16 +104,6 @@ where
         let priority = priority(*event.metadata().level());
         write!(writer, "<{priority}>")?;
         self.0.format_event(context, writer, event)
-    }
-}
-
-/// As syslog(3) has it.
-fn priority(level: Level) -> u8 {
-    match level {
-        Level::ERROR => 3,
-        Level::WARN => 4,
-        Level::INFO => 6,
-        Level::DEBUG | Level::TRACE => 7,
     }
 }
 

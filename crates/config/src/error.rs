@@ -16,6 +16,18 @@ impl BadInput {
     }
 }
 
+/// An error with its causes, where it does not name them itself.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !words.contains(&cause) {
+            words += &format!(": {cause}");
+        }
+    }
+    words
+}
+
 fn shown(c: char) -> String {
     if c.is_control() {
         c.escape_default().to_string()

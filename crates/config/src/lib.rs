@@ -5,17 +5,18 @@
 //! in it, the key, the value as written, and what is allowed. [`Source`] keeps the text with its positions for that;
 //! [`BadInput`] is the line.
 //!
-//! Quantities carry their unit: [`Rate`], [`Span`], [`Bytes`], [`Share`], [`Frequency`].
+//! Quantities carry their unit: [`Rate`], [`Span`], [`Bytes`], [`Share`], [`Frequency`]; [`format`] writes them for people.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod format;
 mod quantity;
 mod source;
 mod suggestion;
 
-pub use error::BadInput;
+pub use error::{BadInput, with_causes};
 pub use quantity::{Bytes, Frequency, LineRate, Rate, Share, Span};
 pub use source::{Source, dotted, is_name, read_text, read_text_up_to};
 pub use suggestion::did_you_mean;

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-pub use anabranch_config::BadInput;
+pub use anabranch_config::{BadInput, with_causes};
 
 /// Why the daemon did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -22,18 +22,6 @@ impl Error {
             Self::Failed(_) => 1,
         }
     }
-}
-
-/// An error with its causes, where it does not name them itself.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    for cause in causes.map(ToString::to_string) {
-        if !words.contains(&cause) {
-            words += &format!(": {cause}");
-        }
-    }
-    words
 }
 
 /// No room is left where it would be written.

@@ -1,4 +1,5 @@
-//! Which policy for which site: words of `experiments/guide.toml`, each beside what an experiment has observed.
+//! Which policy for which site: words of `experiments/guide.toml`, each beside what an experiment has observed; and all that was
+//! observed, for `anabranch policies`.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +7,14 @@ use std::path::Path;
 use anabranch_config::{BadInput, Source, read_text};
 use serde::Deserialize;
 
-use crate::measured::{Shown, shown};
+use crate::measured::{Shown, observed, shown};
 
 const WORDS: &str = "experiments/guide.toml";
 const PAGE: &str = "docs/choosing-a-policy.md";
+const OBSERVED: &str = "experiments/observed.tsv";
 const HEAD: &str = "# Choosing a policy
 
-<!-- written by `anabranch experiment guide`: change experiments/guide.toml -->
+<!-- written by `anabranch-lab experiment guide`: change experiments/guide.toml -->
 
 [policies.md](policies.md) has all of them, and `anabranch policies NAME` a page of each. What was observed is from the READMEs of the
 [experiments](experiments.md), with its 95 % interval; the command observes it anew. A ratio above 1 is in favour of what its
@@ -41,14 +43,17 @@ struct Line {
     figure: String,
 }
 
-/// Writes the page of a checkout.
+/// Writes the page and the observations of a checkout.
 ///
 /// # Errors
 /// If its words cannot be read, or name what no experiment shows.
 pub fn write_guide(checkout: &Path) -> Result<(), BadInput> {
-    let page = checkout.join(PAGE);
-    let text = guide(checkout)?;
-    fs::write(&page, text).map_err(|error| BadInput::new(format!("{}: {error}", page.display())))
+    write(&checkout.join(PAGE), &guide(checkout)?)?;
+    write(&checkout.join(OBSERVED), &observed())
+}
+
+fn write(file: &Path, text: &str) -> Result<(), BadInput> {
+    fs::write(file, text).map_err(|error| BadInput::new(format!("{}: {error}", file.display())))
 }
 
 fn guide(checkout: &Path) -> Result<String, BadInput> {
@@ -80,7 +85,7 @@ fn guide(checkout: &Path) -> Result<String, BadInput> {
                 verdict => format!("{claim} ({verdict})"),
             };
             page += &format!(
-                "| {take} | {place} | {} | {claim} | `anabranch experiment run {}/{}` |\n",
+                "| {take} | {place} | {} | {claim} | `anabranch-lab experiment run {}/{}` |\n",
                 measured.observed, measured.experiment, measured.figure
             );
         }
@@ -100,7 +105,13 @@ mod tests {
     fn the_page_says_what_the_experiments_have_observed() {
         let page = fs::read_to_string(checkout().join(PAGE)).expect("is there");
         let written = guide(checkout()).expect("is made");
-        assert!(page == written, "anabranch experiment guide");
+        assert!(page == written, "anabranch-lab experiment guide");
+    }
+
+    #[test]
+    fn what_policies_are_shown_with_is_what_the_experiments_have_observed() {
+        let written = fs::read_to_string(checkout().join(OBSERVED)).expect("is there");
+        assert!(observed() == written, "anabranch-lab experiment guide");
     }
 
     #[test]

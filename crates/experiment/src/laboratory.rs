@@ -5,8 +5,7 @@ use std::num::NonZeroUsize;
 use anabranch_lab::scenario::{Setup, run};
 use anabranch_report::layout;
 use anabranch_results::{
-    BuildId, Finished, OutputError, Progress, ResultsDir, Rows, RunError, RunFailed, Sweep,
-    SweepError,
+    Finished, OutputError, Progress, ResultsDir, Rows, RunError, RunFailed, Sweep, SweepError,
 };
 use anabranch_scenario::{Record, Run, World};
 
@@ -17,8 +16,8 @@ const TRIES: usize = 3;
 /// In the directory of the results: a directory per run.
 const RUNS: &str = "runs";
 
-/// Carries out every run alone and returns what `derive` makes of each record, in their order. The gateways are this
-/// executable's `anabranch run`. A run whose record says that it is not to be trusted is carried out again, whatever
+/// Carries out every run alone and returns what `derive` makes of each record, in their order. The gateways are
+/// `anabranch run` of the options' executable. A run whose record says that it is not to be trusted is carried out again, whatever
 /// came of it. What is complete is kept, and not carried out again by the same build.
 ///
 /// # Errors
@@ -63,13 +62,11 @@ fn kept(
     runs: &[Run],
     jobs: NonZeroUsize,
 ) -> Result<Vec<Finished>, ExperimentError> {
-    let binary = std::env::current_exe()
-        .map_err(|error| ExperimentError::run("finding the running executable", error))?;
     let setup = Setup {
-        binary,
+        binary: context.options.binary.clone(),
         stop: context.options.stop.clone(),
     };
-    let build = BuildId::running().map_err(unkept)?;
+    let build = context.options.build().map_err(unkept)?;
     let directory = ResultsDir::open(&context.options.out.join(RUNS))?;
     let sweep = Sweep::plan(&directory, World::Lab, build, runs.to_vec());
     context.progress.resumed(&sweep);

@@ -61,7 +61,6 @@ pub use guide::write_guide;
 pub use guo::Prefixes;
 pub use judge::Check;
 pub use laboratory::{carry_out, carry_out_side_by_side};
-pub use measured::{Measured, measured};
 pub use mutation::{Matrix, Mutation, Row, mutate};
 pub use readme::{ReadmeError, write_readme};
 pub use run::{Options, Progress, Summary, run};

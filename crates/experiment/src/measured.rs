@@ -1,11 +1,10 @@
-//! What experiments have observed of a policy: the tables of their READMEs, which are built in.
+//! What experiments have observed: the tables of their READMEs, which are built in.
 
 use crate::readme::{END, README, table_begin};
 use crate::{Experiment, Files, Verdict, all};
 
-/// A claim that holds, as the README of its experiment shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
+/// A claim, as the README of its experiment shows it.
+pub(crate) struct Measured {
     /// Which experiment's.
     pub experiment: &'static str,
     /// Which figure's.
@@ -33,31 +32,20 @@ pub(crate) fn shown(name: &str) -> Option<Shown> {
     claims(experiment).find(is_it)
 }
 
-/// Every reproduced claim that names the policy or its alias, in the order of the experiments. An alias that is a word is nobody's.
-pub fn measured(name: &str, alias: Option<&str>) -> Vec<Measured> {
-    let alias = alias.filter(|alias| is_unmistakable(alias));
-    let names = |claim: &str| is_about(claim, name) || alias.is_some_and(|it| is_about(claim, it));
+/// Every reproduced claim, a line each: experiment, figure, claim, observed. `anabranch policies NAME` shows those that name it.
+pub(crate) fn observed() -> String {
     let claims = all().iter().flat_map(|experiment| claims(experiment));
     let reproduced = claims.filter(|shown| shown.verdict == Verdict::Reproduced.name());
-    let measured = reproduced.map(|shown| shown.measured);
-    measured.filter(|measured| names(measured.claim)).collect()
-}
-
-/// A name that is also a word, as `active` is, counts where the claim begins with it, behind what says of which cell it is.
-fn is_about(claim: &str, name: &str) -> bool {
-    let is_name = |word: &str| word == name;
-    let mut words = claim.split(|c: char| !c.is_alphanumeric() && c != '-');
-    if is_unmistakable(name) {
-        return words.any(is_name);
-    }
-    let subject = claim.split_once(": ").map_or(claim, |(_, subject)| subject);
-    [claim, subject]
-        .iter()
-        .any(|text| text.split(' ').next().is_some_and(is_name))
-}
-
-fn is_unmistakable(name: &str) -> bool {
-    name.contains(char::is_uppercase)
+    let line = |Shown { measured, .. }: Shown| {
+        let Measured {
+            experiment,
+            figure,
+            claim,
+            observed,
+        } = measured;
+        format!("{experiment}\t{figure}\t{claim}\t{observed}\n")
+    };
+    reproduced.map(line).collect()
 }
 
 fn claims(experiment: &'static Experiment) -> impl Iterator<Item = Shown> {
@@ -83,27 +71,6 @@ fn claims(experiment: &'static Experiment) -> impl Iterator<Item = Shown> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_policy_has_the_reproduced_claims_that_name_it() {
-        let of_wsdm = measured("WSDM", None);
-        let costs = of_wsdm
-            .iter()
-            .filter(|measured| measured.figure == "table5");
-        let observed: Vec<_> = costs.map(|measured| measured.observed).collect();
-        assert_eq!(observed, ["0"], "{of_wsdm:?}");
-        assert!(!measured("DHFV", None).is_empty());
-        assert_eq!(measured("toy", None), []);
-    }
-
-    #[test]
-    fn a_name_that_is_a_word_is_the_claims_subject_or_is_not_meant() {
-        assert!(is_about("(3,1): WMORBF beats RR: ratio", "RR"));
-        assert!(!is_about("(3,1): WRR beats LCF: ratio", "RR"));
-        assert!(is_about("(3,1): passive beats RR: ratio", "passive"));
-        assert!(!is_about("two ISPs, by hash, of the sum", "hash"));
-        assert!(!is_about("fewer active flows than RR", "active"));
-    }
 
     #[test]
     fn every_readme_with_a_table_is_read_whole() {

@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(matrix.problems(), [problem]);
     }
 
-    /// Cheap enough for every day; the others take `anabranch experiment mutate`.
+    /// Cheap enough for every day; the others take `anabranch-lab experiment mutate`.
     #[test]
     fn the_claims_of_guos_figure_9_fail_under_their_mutations() {
         let selection =

@@ -17,7 +17,7 @@ use crate::{Experiment, Seeds, World};
 /// In the experiment's folder, and in the directory of a run.
 const SUMMARY: &str = "summary.json";
 pub(crate) const README: &str = "README.md";
-const BEGIN: &str = "<!-- claims: written by `anabranch experiment readme` -->";
+const BEGIN: &str = "<!-- claims: written by `anabranch-lab experiment readme` -->";
 pub(crate) const END: &str = "<!-- end of claims -->";
 
 /// What a README shows.
@@ -278,7 +278,7 @@ mod tests {
             let shown: Shown = read_json(&folder.join(SUMMARY)).expect("reads");
             let readme = fs::read_to_string(folder.join(README)).expect("is there");
             let written = shown.within(&readme).expect("has a place for the table");
-            let command = format!("anabranch experiment readme {}", experiment.name);
+            let command = format!("anabranch-lab experiment readme {}", experiment.name);
             assert!(written == readme, "{command}");
         }
     }

@@ -36,6 +36,8 @@ pub trait Progress: Sync {
 pub struct Options {
     /// Where its runs take place.
     pub world: World,
+    /// The executable of the gateway under test, for runs in the laboratory.
+    pub binary: PathBuf,
     /// Fewer seeds and shorter runs, in which a claim whose interval crosses the border is left open.
     pub quick: bool,
     /// Instead of those that `expected.toml` judges.
@@ -59,6 +61,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             world: World::Sim,
+            binary: PathBuf::new(),
             quick: false,
             seeds: None,
             windows: 1,
@@ -67,6 +70,16 @@ impl Default for Options {
             png: false,
             jobs: 1,
             stop: Stop::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Which build makes the results, that of the gateway under test included.
+    pub(crate) fn build(&self) -> Result<BuildId, OutputError> {
+        match self.world {
+            World::Lab => BuildId::running_with(&self.binary),
+            World::Sim => BuildId::running(),
         }
     }
 }
@@ -121,18 +134,18 @@ pub struct Note {
 }
 
 impl Summary {
-    fn begun(judged: &Judged) -> Result<Self, OutputError> {
+    fn begun(judged: &Judged, build: BuildId) -> Self {
         let Judged {
             experiment,
             files,
             trial,
             ..
         } = judged;
-        Ok(Summary {
+        Summary {
             experiment: experiment.name,
             world: trial.world,
             quick: trial.quick,
-            build: BuildId::running()?,
+            build,
             seeds: trial.seeds,
             fit: trial.fit,
             windows: trial.windows.len(),
@@ -146,7 +159,7 @@ impl Summary {
             notes: Vec::new(),
             tables: Vec::new(),
             plots: Drawn::default(),
-        })
+        }
     }
 
     /// Whether the runs can be trusted and agree with what is stated of all claims.
@@ -200,7 +213,7 @@ pub fn run(
     let context = judged.context(options, progress, &known, &Mutation::NONE);
     let results = ResultsDir::open(&options.out)?;
     let mut written = Written::new(&results);
-    let mut summary = Summary::begun(&judged)?;
+    let mut summary = Summary::begun(&judged, options.build()?);
     let mut plots = Plots::new();
     for (index, figure) in selection.figures.iter().enumerate() {
         progress.figure(figure);

@@ -15,6 +15,8 @@
 //! [`neighbours`] puts the gateway beside DHCP clients, containers, a VPN and other programs, has things happen to all of them, and
 //! tells whose flows were lost without cause.
 //!
+//! [`product`] is where the gateway under test is found: it is a program of its own.
+//!
 //! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
 //! and CAP_SYS_ADMIN) and says so in one line when it is missing.
 
@@ -23,6 +25,7 @@
 pub mod attack;
 mod daemon;
 pub mod neighbours;
+pub mod product;
 pub mod run;
 pub mod scenario;
 pub mod topology;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -12,7 +12,7 @@ use crate::OutputError;
 /// The running executable, as long as this process lives and whatever becomes of its file.
 const EXECUTABLE: &str = "/proc/self/exe";
 
-/// Hexadecimal SHA-256 of an executable: two results with the same one were made by the same code.
+/// Hexadecimal SHA-256 of executables: two results with the same one were made by the same code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BuildId(String);
@@ -23,12 +23,26 @@ impl BuildId {
     /// # Errors
     /// If the executable cannot be read, which means that /proc is not there.
     pub fn running() -> Result<BuildId, OutputError> {
+        BuildId::of(&[Path::new(EXECUTABLE)])
+    }
+
+    /// Of this process and a program that it starts, which the results depend on, too.
+    ///
+    /// # Errors
+    /// If either executable cannot be read.
+    pub fn running_with(program: &Path) -> Result<BuildId, OutputError> {
+        BuildId::of(&[Path::new(EXECUTABLE), program])
+    }
+
+    fn of(executables: &[&Path]) -> Result<BuildId, OutputError> {
         let mut digest = Sha256::new();
-        let read = File::open(EXECUTABLE).and_then(|mut file| io::copy(&mut file, &mut digest));
-        read.map_err(|error| OutputError::Io {
-            path: PathBuf::from(EXECUTABLE),
-            error,
-        })?;
+        for path in executables {
+            let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut digest));
+            read.map_err(|error| OutputError::Io {
+                path: path.to_path_buf(),
+                error,
+            })?;
+        }
         Ok(BuildId(hex(&digest.finalize())))
     }
 
@@ -65,6 +79,19 @@ mod tests {
             BuildId::running().unwrap().as_str(),
             sha256_hex(&executable)
         );
+    }
+
+    #[test]
+    fn a_program_that_is_started_is_part_of_the_build() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        let build = |text: &str| {
+            std::fs::write(&program, text).unwrap();
+            BuildId::running_with(&program).unwrap()
+        };
+        assert_eq!(build("one"), build("one"));
+        assert_ne!(build("one"), build("another"));
+        assert_ne!(build("one"), BuildId::running().unwrap());
     }
 
     /// FIPS 180-2, appendix B.1.

@@ -2,7 +2,7 @@ use anabranch_scenario::stats::ratio;
 use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 
-/// The machine-readable result of `anabranch demo`.
+/// The machine-readable result of `anabranch-lab demo`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DemoResult {

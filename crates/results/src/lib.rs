@@ -7,7 +7,7 @@
 //! - [`Summary`] computes the figures of the field: EBU, T_c, throughput, fairness among users, percentiles, flows and
 //!   bytes per link. [`FIGURES`] is the table of those that runs are compared by, with names, meanings and units.
 //! - [`Comparison`] is what many runs say about the policies, with [`stats`](anabranch_scenario::stats).
-//! - [`DemoResult`] is the machine-readable answer of `anabranch demo`.
+//! - [`DemoResult`] is the machine-readable answer of `anabranch-lab demo`.
 //!
 //! The page of a run is drawn by whoever keeps it ([`Layout`]): this crate draws nothing. Nothing here reads a clock or a
 //! random number: the same evidence gives the same bytes.

@@ -17,7 +17,6 @@
 
 mod event;
 mod file;
-pub mod format;
 mod hosts;
 mod plan;
 mod record;
@@ -26,6 +25,7 @@ pub mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use anabranch_config::format;
 pub use anabranch_core::multilink::Spread;
 pub use anabranch_core::peers::{self, Peer};
 pub use anabranch_core::{Family, Policy, Typed};

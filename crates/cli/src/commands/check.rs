@@ -4,6 +4,8 @@ mod flows;
 
 use std::path::Path;
 
+use anabranch_console::output::print;
+use anabranch_console::table::{self, Columns, optional};
 use anabranch_core::Family;
 use anabranch_core::rules::{Class, Rule};
 use anabranch_daemon::config::{Config, Configuration, Link, Rate};
@@ -15,8 +17,7 @@ use anabranch_daemon::trunk::{self, View};
 use anabranch_daemon::{Slots, preflight};
 use anyhow::bail;
 
-use crate::output::print;
-use crate::table::{self, Columns, optional};
+use crate::words;
 
 pub use flows::explain;
 
@@ -47,7 +48,7 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
         .chain(&seen)
         .map(|remark| format!("{remark}\n"))
         .chain(absent_notes)
-        .chain(found.iter().map(table::finding))
+        .chain(found.iter().map(words::finding))
         .collect();
     let verdict = match host {
         None => "the configuration is right; the host was not looked at",
@@ -57,7 +58,7 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
         }
     };
     print(format!("{understood}\n{notes}{verdict}\n"))?;
-    match table::troubles(&found) {
+    match words::troubles(&found) {
         0 => Ok(()),
         count => bail!("neighbours that make trouble: {count}, as shown"),
     }
@@ -105,7 +106,7 @@ fn rules(config: &Config) -> String {
 
 fn policy(config: &Config, class: &Class) -> String {
     let policy = class.policy.as_ref().unwrap_or(&config.policy);
-    table::policy(
+    words::policy(
         &policy.name,
         config.algorithm(&class.name).granularity_word(),
     )
@@ -175,7 +176,7 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
                 if link.metered { "yes" } else { "no" }.to_owned(),
                 format!("{:.0} MB", probes as f64 / 1e6),
             ];
-            cells.extend(has_routed.then(|| table::nat(link.nat)));
+            cells.extend(has_routed.then(|| words::nat(link.nat)));
             cells.push(view.map_or_else(String::new, |view| remark(view, family)));
             columns.cells(cells);
         }

@@ -2,12 +2,13 @@
 
 use anabranch_api::{Explained, Explanation, Proto};
 use anabranch_api::{Request, Response};
+use anabranch_console::output::{print, print_json};
+use anabranch_console::table::{self, Columns, optional};
 use serde_json::json;
 
 use crate::args::{ExplainArgs, ExplainProto};
 use crate::control::{Daemon, Names, unexpected};
-use crate::output::{print, print_json};
-use crate::table::{self, Columns, optional};
+use crate::words;
 
 pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
     let proto = match args.proto {
@@ -44,7 +45,7 @@ pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
 /// Nothing where the link is that of a flow.
 fn each_packet(explained: &Explained) -> &'static str {
     match &explained.granularity[..] {
-        table::PACKET => "   each packet is sent by itself: the next may take another link\n",
+        words::PACKET => "   each packet is sent by itself: the next may take another link\n",
         _ => "",
     }
 }

@@ -2,13 +2,13 @@
 
 use anabranch_api::FlowRow;
 use anabranch_api::{Request, Response};
+use anabranch_console::output::{print, print_json};
+use anabranch_console::table::{self, Columns};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::{FlowProto, FlowsArgs};
 use crate::control::{Daemon, Names, unexpected};
-use crate::output::{print, print_json};
-use crate::table::{self, Columns};
 
 /// Rows asked of the daemon when only some of them are wanted: the daemon does not choose.
 const ALL: usize = usize::MAX;

@@ -1,17 +1,19 @@
 //! The catalogue: names, tuples, what they need and what they cost.
 
+mod observed;
+
 use std::time::Duration;
 
 use anabranch_config::{BadInput, did_you_mean};
+use anabranch_console::output::{print, print_json};
+use anabranch_console::table::{self, Columns, Facts};
 use anabranch_core::Policy;
 use anabranch_core::algorithm::{Algorithm, Weighting};
 use anabranch_core::catalogue::{self, Cost, Parts, Row, Sent, Target};
 use anabranch_core::measure::Distance;
-use anabranch_experiment::{Measured, measured};
 use serde::Serialize;
 
-use crate::output::{print, print_json};
-use crate::table::{self, Columns, Facts};
+use observed::{Observed, observed};
 
 /// A row, in the words that a configuration uses for a tuple.
 #[derive(Serialize)]
@@ -164,7 +166,7 @@ fn every(period: Duration) -> String {
 /// All that is known of a policy.
 fn page(row: &'static Row) -> String {
     let policy = &row.policy;
-    let mut facts = Facts::new();
+    let mut facts = Facts::default();
     facts.add(
         "among",
         format!("{}{}", among(policy.target()), default(row)),
@@ -218,20 +220,20 @@ fn measures(row: &Row) -> String {
 
 /// What the experiments have observed of it.
 fn figures(row: &Row) -> String {
-    let measured = measured(row.name, row.alias);
-    if measured.is_empty() {
+    let claims = observed(row.name, row.alias);
+    if claims.is_empty() {
         return "No experiment has a reproduced claim that names it.\n".to_owned();
     }
-    let mut columns = Columns::new(&["observed", "of", "in `anabranch experiment run`"]);
-    for Measured {
+    let mut columns = Columns::new(&["observed", "of", "in `anabranch-lab experiment run`"]);
+    for Observed {
         experiment,
         figure,
         claim,
-        observed,
-    } in measured
+        value,
+    } in claims
     {
         let place = format!("{experiment}/{figure}");
-        columns.row([observed.to_owned(), claim.to_owned(), place]);
+        columns.row([value.to_owned(), claim.to_owned(), place]);
     }
     columns.to_string()
 }

@@ -1,12 +1,12 @@
 //! Destinations, and what flows have told of the way there.
 
 use anabranch_api::{PathRow, PrefixRow, Request, Response};
+use anabranch_console::output::{print, print_json};
+use anabranch_console::table::{self, Columns, optional};
 use serde_json::json;
 
 use crate::args::PrefixesArgs;
 use crate::control::{Daemon, Names, unexpected};
-use crate::output::{print, print_json};
-use crate::table::{self, Columns, optional};
 
 pub fn run(instance: &str, args: &PrefixesArgs) -> anyhow::Result<()> {
     let mut daemon = Daemon::of(instance)?;

@@ -5,12 +5,13 @@ use anabranch_api::{
     ClassLink, ClassStatus, Finding, LinkState, LinkStatus, PathStatus, Problem, Rates,
     RecentProbes, Request, Response, Severity, Status, TargetStatus, TrunkStatus,
 };
+use anabranch_console::output::{print, print_json};
+use anabranch_console::table::{self, Columns, optional};
 use anyhow::bail;
 use serde::Serialize;
 
 use crate::control::{Daemon, unexpected};
-use crate::output::{print, print_json};
-use crate::table::{self, Columns, optional};
+use crate::words;
 
 /// What is wrong is not asked for: the whole status is.
 pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
@@ -133,7 +134,7 @@ fn classes(classes: &[ClassStatus]) -> String {
     for class in classes {
         columns.row([
             class_name(class),
-            table::policy(&class.policy, &class.granularity),
+            words::policy(&class.policy, &class.granularity),
             class.flows.live.to_string(),
             class.flows.opened.to_string(),
             table::amount(class.rx_bytes),
@@ -180,7 +181,7 @@ fn troubles(troubles: &[String]) -> String {
 }
 
 fn findings(findings: &[Finding]) -> String {
-    findings.iter().map(table::finding).collect()
+    findings.iter().map(words::finding).collect()
 }
 
 /// How the targets of the links' probes fare.
@@ -296,7 +297,7 @@ fn head(status: &Status) -> String {
     format!(
         "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken{kernels}{told}{probed}",
         table::time(status.uptime_s),
-        default.map_or(policy.clone(), |class| table::policy(
+        default.map_or(policy.clone(), |class| words::policy(
             policy,
             &class.granularity
         )),
@@ -350,7 +351,7 @@ fn addresses(links: &[LinkStatus]) -> Columns {
                 optional(path.address),
                 optional(path.gateway),
             ];
-            cells.extend(has_routed.then(|| table::nat(link.nat)));
+            cells.extend(has_routed.then(|| words::nat(link.nat)));
             let of_link = |cell: String| if place == 0 { cell } else { String::new() };
             cells.push(of_link(link.weight.to_string()));
             cells.push(format!("{} ago", table::time(path.heard_s_ago)));

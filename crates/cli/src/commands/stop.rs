@@ -6,11 +6,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anabranch_api::{Client, ClientError, Paths, Request, Response};
+use anabranch_console::tell;
 use anabranch_daemon::preflight;
 use anyhow::ensure;
 
+use crate::PROGRAM;
 use crate::control::{answered, unexpected};
-use crate::log;
 
 /// From the answer to the end of the process.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -31,9 +32,10 @@ pub fn run(instance: &str, config: Option<&Path>, unit: Option<&str>) -> anyhow:
     };
     let keep_forwarding = refusal.is_some();
     if let Some(refusal) = refusal {
-        log::tell_warning(&format!(
+        let line = format!(
             "{refusal}; packets go on as before without a daemon: mend that, then start it again"
-        ));
+        );
+        tell::warning(PROGRAM, &line);
     }
     match answered(client.call(&Request::Stop { keep_forwarding })?)? {
         Response::Done => wait_for_end(&paths),

@@ -46,14 +46,6 @@ pub enum Gateway {
 }
 
 impl Gateway {
-    /// The running executable, with its defaults.
-    pub fn this_executable() -> Result<Self> {
-        Ok(Self::Anabranch {
-            binary: std::env::current_exe().map_err(io_error("finding the running executable"))?,
-            settings: String::new(),
-        })
-    }
-
     /// Whether it is the hosts that use all links.
     pub(super) fn is_multipath(&self) -> bool {
         *self == Self::Peer(Peer::Mptcp)

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use anabranch_config::{BadInput, did_you_mean, read_text};
+use anabranch_console::output::print;
+use anabranch_console::table;
 use anabranch_core::rules::file::{DEFAULT_CLASS, dscp_of, protocol_of};
 use anabranch_core::rules::{Class, Moment, Sample, Trial, Verdict};
 use anabranch_daemon::config::{Config, Configuration};
 use anyhow::ensure;
 
 use crate::args::CLIENT_PORT;
-use crate::output::print;
-use crate::table;
 
 const SHAPE: &str = r#"write a flow like: tcp 192.168.1.20 > 203.0.113.7:443 dscp ef device eth0 at "mon 09:00" = video"#;
 const ICMP: &str = "icmp";
