@@ -236,8 +236,11 @@ fn is_of_ended(paths: &Paths, left: &str) -> bool {
     instance != paths.instance() && there
 }
 
+/// Its pins stand in folders of their own; what others have pinned among these is none of its programs.
 fn has_programs(instance: &Paths) -> bool {
-    instance.pins().exists()
+    let entries = std::fs::read_dir(instance.pins());
+    let mut entries = entries.into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
 }
 
 /// Process and instance of a claim.
@@ -658,7 +661,7 @@ mod tests {
         let ids = second.ids();
         assert_eq!(first.ids(), Ids::of("h6"));
         assert_ne!(first.ids(), ids);
-        std::fs::create_dir_all(b.pins()).unwrap();
+        std::fs::create_dir_all(b.pins().join("v1")).unwrap();
         drop(first);
         second.file.stays = true;
         drop(second);
@@ -667,7 +670,7 @@ mod tests {
             ids,
             "its programs have them"
         );
-        std::fs::remove_dir(b.pins()).unwrap();
+        std::fs::remove_dir_all(b.pins()).unwrap();
         drop(Numbers::take(&b).unwrap());
         assert_eq!(files(&dir), 0);
         let all: Vec<_> = (0..BLOCKS)
@@ -684,12 +687,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = instances(&dir);
         kill(Claims::take(&a, &["eth1"]).unwrap());
-        std::fs::create_dir_all(a.pins()).unwrap();
+        std::fs::create_dir_all(a.pins().join("v1")).unwrap();
         let said = refused(Claims::take(&b, &["eth1"]));
         let wanted = "device \"eth1\": instance \"a\" ended without a clean stop";
         assert!(said.starts_with(wanted), "{said}");
         Claims::take(&a, &["eth1"]).unwrap();
-        std::fs::remove_dir(a.pins()).unwrap();
+        std::fs::remove_dir_all(a.pins().join("v1")).unwrap();
+        std::fs::write(a.pins().join("somebodys"), "").unwrap();
         Claims::take(&b, &["eth1"]).unwrap();
     }
 
@@ -697,7 +701,7 @@ mod tests {
     fn a_device_stays_an_instances_whose_programs_stay_however_its_process_ends() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = instances(&dir);
-        std::fs::create_dir_all(a.pins()).unwrap();
+        std::fs::create_dir_all(a.pins().join("v1")).unwrap();
         drop(Claims::take(&a, &["eth1"]).unwrap());
         refused(Claims::take(&b, &["eth1"]));
         let other = Claims::take(&b, &["eth2"]).unwrap();
@@ -705,7 +709,7 @@ mod tests {
         refused(Claims::take(&b, &["eth1"]));
         drop(other);
         let again = Claims::take(&a, &["eth1"]).unwrap();
-        std::fs::remove_dir(a.pins()).unwrap();
+        std::fs::remove_dir_all(a.pins()).unwrap();
         drop(again);
         assert_eq!(files(&dir), 0);
     }
@@ -774,7 +778,7 @@ mod tests {
     fn a_device_that_a_killed_instance_had_is_free_when_it_runs_again_without_it() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = instances(&dir);
-        std::fs::create_dir_all(a.pins()).unwrap();
+        std::fs::create_dir_all(a.pins().join("v1")).unwrap();
         kill(Claims::take(&a, &["eth1", "eth3"]).unwrap());
         let mut again = Claims::take(&a, &["eth1"]).unwrap();
         refused(Claims::take(&b, &["eth3"]));

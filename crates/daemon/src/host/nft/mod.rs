@@ -624,3 +624,27 @@ async fn speak(arguments: &[&str], script: &str) -> anyhow::Result<String> {
     }
     String::from_utf8(output.stdout).context("read what nft prints")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_table_of_ours_is_somebody_elses_whatever_it_is_made_for() {
+        for tracks in [false, true] {
+            for masquerade in [None, Some([1024, 2048])] {
+                let guard = Guard {
+                    tracks,
+                    masquerade,
+                    ..Guard::example()
+                };
+                let found = contents_of(&guard);
+                assert_eq!(Foreign::of("inet", &found), None, "{guard:?}");
+                let without_one = Foreign::of("inet", &found[1..]).unwrap();
+                assert_eq!(without_one.less.len(), 1);
+                assert!(Foreign::of("ip", &found[..1]).is_some());
+            }
+        }
+        assert_eq!(Foreign::of("inet", &[]), None);
+    }
+}
