@@ -200,10 +200,8 @@ impl Surroundings for RealHost<'_> {
         ways: &Ways,
     ) -> Vec<anyhow::Error> {
         self.monitor.watch(desired.running());
-        let others_track = self.others_track();
-        let (host, netlink) = (&mut self.host, &self.netlink);
-        host.apply(netlink, config, desired, ways, others_track)
-            .await
+        self.host.set_others_track(self.others_track());
+        self.host.apply(&self.netlink, config, desired, ways).await
     }
 
     fn survey(

@@ -218,13 +218,7 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let snapshot = until(netlink, &mut monitor, running).await;
         let failed = host
-            .apply(
-                netlink,
-                &config(),
-                &desired(&snapshot),
-                &by(first_usable),
-                true,
-            )
+            .apply(netlink, &config(), &desired(&snapshot), &by(first_usable))
             .await;
         assert!(failed.is_empty(), "{failed:?}");
         host
@@ -304,7 +298,7 @@ async fn apply(rig: &Rig, instance: &str, first_usable: Option<LinkId>) -> (Host
     host.set_slots(slots(&config())).unwrap();
     let seen = desired(&netlink.snapshot().await.unwrap());
     let ways = by(first_usable);
-    let failed = host.apply(&netlink, &config(), &seen, &ways, true).await;
+    let failed = host.apply(&netlink, &config(), &seen, &ways).await;
     assert!(failed.is_empty(), "{failed:?}");
     (host, netlink)
 }
@@ -356,9 +350,7 @@ fn next_hops_of_links_keep_their_places_among_the_neighbours_and_give_them_back(
                     break desired(&seen);
                 }
             };
-            let failed = host
-                .apply(&netlink, &config(), &seen, &by(None), true)
-                .await;
+            let failed = host.apply(&netlink, &config(), &seen, &by(None)).await;
             assert!(failed.is_empty(), "{failed:?}");
         };
         again(&mut host).await;
@@ -425,7 +417,7 @@ fn what_the_kernel_refuses_of_one_link_keeps_nothing_from_the_other() {
             .unwrap();
         host.set_slots(slots(&config())).unwrap();
         let failed = host
-            .apply(&netlink, &config(), &seen, &by(Some(LinkId(1))), true)
+            .apply(&netlink, &config(), &seen, &by(Some(LinkId(1))))
             .await;
         let [failed] = &failed[..] else {
             panic!("{failed:?}")
@@ -501,9 +493,7 @@ fn two_links_may_have_gateways_of_the_same_address() {
             .unwrap();
         host.set_slots(slots(&config)).unwrap();
         let desired = Desired::derive(&config, host.slots(), &snapshot);
-        let failed = host
-            .apply(&netlink, &config, &desired, &by(None), true)
-            .await;
+        let failed = host.apply(&netlink, &config, &desired, &by(None)).await;
         assert!(failed.is_empty(), "{failed:?}");
         assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
         assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 203.0.113.1");
@@ -619,7 +609,7 @@ from = "self"
                 alive: PerFamily::default(),
                 rules: vec![rule(0, way), rule(1, Way::Link(lte))],
             };
-            let failed = host.apply(&netlink, &config, &seen, &ways, true).await;
+            let failed = host.apply(&netlink, &config, &seen, &ways).await;
             assert!(failed.is_empty(), "{failed:?}");
             rig.fingerprint()
         };

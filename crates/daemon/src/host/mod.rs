@@ -165,18 +165,21 @@ impl Host {
         nft::reasons(&self.nft_table)
     }
 
+    /// Whether firewalls or NAT of others look at connections: the guard may then ask for them as well.
+    pub fn set_others_track(&mut self, others_track: bool) {
+        self.others_track = others_track;
+    }
+
     /// Rules, tables, settings and nftables as `desired` wants them; `ways` are those of the fallback and of what the host
-    /// itself sends; `others_track` tells whether firewalls or NAT of others look at connections. Returns what could not be done; nothing is forwarded that is not guarded.
+    /// itself sends. Returns what could not be done; nothing is forwarded that is not guarded.
     pub async fn apply(
         &mut self,
         netlink: &Netlink,
         config: &Config,
         desired: &Desired,
         ways: &Ways,
-        others_track: bool,
     ) -> Vec<anyhow::Error> {
         self.ask_for_nft().await;
-        self.others_track = others_track;
         let (slots, falls_back) = (&self.state.slots, self.falls_back(config));
         let mut failed = Vec::new();
         for family in Family::ALL {
