@@ -18,6 +18,7 @@ use anabranch_policy::{Choice, Family, PerFamily};
 
 use self::class::Class;
 pub use self::class::UDP_PAUSE;
+pub use self::links::FoundMtu;
 use self::links::{Link, Links, Path};
 use crate::availability::{DownCause, ProbeId, State, Suspicion};
 use crate::bandwidth::AvailableBandwidth;
@@ -140,7 +141,7 @@ pub enum Event {
         /// Of which.
         family: Family,
         /// None: whatever its device allows comes through again.
-        mtu: Option<u32>,
+        found: Option<FoundMtu>,
     },
     /// End the flows that a class has on a link: another link takes them, and the choices that say so were polled before.
     EndFlows {
@@ -255,7 +256,7 @@ pub struct PathStatus {
     /// The target that shows that somebody else answers for pages.
     pub portal: Option<usize>,
     /// Longer packets do not come through, though its device allows more.
-    pub mtu: Option<u32>,
+    pub mtu: Option<FoundMtu>,
 }
 
 /// One class for display.
@@ -349,8 +350,8 @@ impl Balancer {
 
     /// Longer packets do not come through, though the link's device allows more.
     pub fn path_mtu(&self, link: LinkId, family: Family) -> Option<u32> {
-        let (_, link) = self.links.iter().find(|(id, _)| *id == link)?;
-        link.paths[family].mtu.found()
+        let found = self.links.found_mtu(link, family)?;
+        Some(found.bytes)
     }
 
     /// New flows of some family find no link that works without this one.
@@ -400,7 +401,8 @@ impl Balancer {
             }),
             paths: PerFamily::from_fn(|family| {
                 let usable = self.takes_flows(id, family);
-                path_status(now, &link.paths[family], usable)
+                let mtu = self.links.found_mtu(id, family);
+                path_status(now, &link.paths[family], usable, mtu)
             }),
         }
     }
@@ -614,14 +616,18 @@ impl Balancer {
     }
 
     fn poll_lengths(&mut self, now: Time) -> Option<ProbeRequest> {
-        let (config, events) = (&self.config, &mut self.events);
+        let request = self.next_length(now);
+        self.events.extend(self.links.tell_lengths());
+        request
+    }
+
+    fn next_length(&mut self, now: Time) -> Option<ProbeRequest> {
+        let config = &self.config;
         self.links.iter_mut().find_map(|(link, state)| {
             let period = state.length_period(config);
             let mut paths = state.paths.iter_mut();
             paths.find_map(|(family, path)| {
-                let long = path.next_length(now, period);
-                events.extend(path.tell_length(link, family));
-                let long = long?;
+                let long = path.next_length(now, period)?;
                 Some(ProbeRequest {
                     link,
                     family,
@@ -797,7 +803,7 @@ impl Balancer {
     }
 }
 
-fn path_status(now: Time, path: &Path, usable: bool) -> PathStatus {
+fn path_status(now: Time, path: &Path, usable: bool, mtu: Option<FoundMtu>) -> PathStatus {
     let availability = &path.availability;
     let (probes_lost, probes_judged) = availability.loss();
     let (falls, first_fall) = availability.falls(now);
@@ -820,7 +826,7 @@ fn path_status(now: Time, path: &Path, usable: bool) -> PathStatus {
         recent: availability.quality(now),
         filtered: availability.filtered(),
         portal: availability.portal(),
-        mtu: path.mtu.found(),
+        mtu,
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::availability::{DownCause, State};
-use crate::balancer::{LinkStatus, PathStatus};
+use crate::balancer::{FoundMtu, LinkStatus, PathStatus};
 use crate::link::{Admin, Missing};
 
 /// What [`State::Captive`] means.
@@ -16,10 +16,18 @@ pub const CAPTIVE: &str =
 const FLAPPING_FALLS: usize = 3;
 
 /// What [`Event::PathMtu`](crate::Event::PathMtu) means, of a link.
-pub fn lengths(mtu: Option<u32>) -> String {
-    match mtu {
-        Some(mtu) => {
-            format!("carries packets of at most {mtu} bytes: TCP's segments are kept so short")
+pub fn lengths(found: Option<FoundMtu>) -> String {
+    match found {
+        Some(FoundMtu { bytes, is_alike }) => {
+            let alike = match is_alike {
+                true => {
+                    "; all links show the same, so it may be that who is asked answers no longer ones"
+                }
+                false => "",
+            };
+            format!(
+                "carries packets of at most {bytes} bytes: TCP's segments are kept so short{alike}"
+            )
         }
         None => "carries packets as long as its device allows".to_owned(),
     }

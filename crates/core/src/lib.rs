@@ -72,8 +72,8 @@ pub use answers::{
 };
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{
-    Balancer, BuildError, ClassStatus, Event, LinkStatus, NodeStatus, PathStatus, ProbeRequest,
-    UDP_PAUSE, Wakeup, Whom,
+    Balancer, BuildError, ClassStatus, Event, FoundMtu, LinkStatus, NodeStatus, PathStatus,
+    ProbeRequest, UDP_PAUSE, Wakeup, Whom,
 };
 pub use catalogue::Policy;
 pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};

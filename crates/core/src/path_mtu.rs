@@ -7,11 +7,12 @@
 //!
 //! - as many pairs in a row speak against it as chance makes once in [`CHANCE`](crate::availability::CHANCE) rows, by what the link
 //!   loses anyway; and
-//! - they are of two hosts, if there are two: beyond one host anything may be in the way.
+//! - they are of two hosts, if there are two, and every host was asked: beyond one host anything may be in the way.
 //!
 //! Then the link is used with [`BASE`] at once, while the longest usual length that comes through is searched by halves. One answer
 //! to a long packet ends every doubt, however late it comes. An error of ICMP proves nothing: anybody may forge it, and where one
-//! is told hosts find their way themselves.
+//! is told hosts find their way themselves. What all links show alike may be due to the hosts that were asked
+//! ([`PathMtu::is_shown_by`]): the links are used so all the same, for that costs little and a black hole much, and it is said.
 
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(60);
 const SPACING: Duration = Duration::from_millis(100);
 /// So many pairs in a row speak at least: fewer are chance, or a router that was busy.
 const PAIRS_LEAST: u32 = 3;
+/// So many hosts are asked before a length is too long, if there are so many.
+const HOSTS_ASKED: usize = 8;
 /// So many times as many pairs are sent before a trial is given up.
 const PAIRS_TIMES: usize = 4;
 /// Lengths that tunnels, PPPoE and mobile networks leave of 1500 bytes, and of longer frames.
@@ -197,6 +200,12 @@ impl PathMtu {
         self.found
     }
 
+    /// Whether packets that are longer than `bytes` do not come through here either; none: they cannot be asked about.
+    pub fn is_shown_by(&self, bytes: u32) -> Option<bool> {
+        let can_tell = self.hosts > 0 && self.own > bytes;
+        can_tell.then(|| self.found.is_some_and(|found| found <= bytes))
+    }
+
     /// Nothing that was sent proves anything: the link went away meanwhile.
     pub fn rest(&mut self, due: Time) {
         self.step = Step::Rest;
@@ -230,7 +239,8 @@ impl PathMtu {
 
     /// The packet to send at `now`, if it is time, on a link where so many losses in a row are no chance.
     pub fn next(&mut self, now: Time, row: u32, period: Duration) -> Option<Long> {
-        (self.now, self.needed) = (now, row.max(PAIRS_LEAST));
+        let each_host = self.hosts.min(HOSTS_ASKED) as u32;
+        (self.now, self.needed) = (now, row.max(PAIRS_LEAST).max(each_host));
         while self.next_at().is_some_and(|at| at <= now) {
             if self.step == Step::Rest {
                 self.begin(now, period);
@@ -491,6 +501,27 @@ mod tests {
         let mut world = World::new(1500, 1500, |long| long.host == 0 && long.bytes > BASE);
         world.run(SECOND * 3600);
         assert_eq!(world.mtu.found(), None);
+    }
+
+    #[test]
+    fn one_host_of_many_that_answers_long_packets_outweighs_those_that_do_not() {
+        let mut world = World::new(1500, 1500, |long| long.host != 5 && long.bytes > BASE);
+        world.mtu.set(Time::ZERO, 1500, 6);
+        world.run(SECOND * 3600);
+        assert_eq!(world.mtu.found(), None);
+    }
+
+    #[test]
+    fn a_link_tells_whether_it_shows_a_length_only_where_it_could_carry_more() {
+        let mut world = World::new(1500, 1400, |_| false);
+        assert_eq!(
+            world.mtu.is_shown_by(1400),
+            Some(false),
+            "nothing is found yet"
+        );
+        world.run(SECOND * 30);
+        let shown = [1380, 1400, 1492, 1500].map(|bytes| world.mtu.is_shown_by(bytes));
+        assert_eq!(shown, [Some(false), Some(true), Some(true), None]);
     }
 
     /// Of round trips that are lost by chance in either direction; 14 in a row are no chance then.

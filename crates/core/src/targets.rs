@@ -14,7 +14,7 @@
 //! go to the kinds in turn, so that losses in a row are never of one kind while there are others.
 //!
 //! Within a kind, probes go in turn to the targets that have answered and are not mute; every [`TRY_EVERY`]th goes to one of
-//! the rest.
+//! the rest, but not while a link is suspected ([`Asks`]): what these lose counts for nothing, and delays the verdict.
 //!
 //! A page ([`Kind::Http`]) has an expected answer. It is asked beside the others, in its own time, unless nothing else is
 //! there to be asked. Somebody who answers otherwise stands in the way: a captive portal, or an ISP whose customer has used
@@ -168,6 +168,28 @@ impl Silence {
     }
 }
 
+/// When far targets of each kind last answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindsHeard([Option<Time>; 4]);
+
+impl KindsHeard {
+    /// Of a kind.
+    pub fn last(&self, kind: Kind) -> Option<Time> {
+        self.0[kind as usize]
+    }
+
+    /// One of that kind answered then.
+    pub fn hear(&mut self, kind: Kind, at: Option<Time>) {
+        let last = &mut self.0[kind as usize];
+        *last = (*last).max(at);
+    }
+
+    /// What is known of these and of others.
+    pub fn with(self, others: KindsHeard) -> KindsHeard {
+        KindsHeard(std::array::from_fn(|kind| self.0[kind].max(others.0[kind])))
+    }
+}
+
 /// The targets that are asked in one way.
 #[derive(Clone, Debug)]
 struct Group {
@@ -213,12 +235,25 @@ impl Group {
     }
 }
 
+/// Whom a probe may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Nothing depends on it: one that was never asked is as good as any of its kind.
+    All,
+    /// Those that have answered, and now and then one of the rest.
+    Known,
+    /// A verdict depends on it: those that have answered.
+    Trusted,
+}
+
 /// The targets of one link.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     records: Vec<TargetRecord>,
     groups: Vec<Group>,
     sent: u64,
+    /// Of those, how many went to such as are relied on since another was tried.
+    untried: u64,
     /// Where the turn begins among those relied on, among the rest, among pages, and among kinds.
     turns: [usize; 4],
 }
@@ -236,6 +271,7 @@ impl Targets {
             records: specs.iter().copied().map(TargetRecord::new).collect(),
             groups,
             sent: 0,
+            untried: 0,
             turns: [0; 4],
         }
     }
@@ -316,16 +352,19 @@ impl Targets {
             .map(|group| group.spec.kind)
     }
 
-    /// The one to ask next. `explores`: nothing depends on it, so that one that was never asked is as good as any of its
-    /// kind.
-    pub fn next(&mut self, near_counts: bool, explores: bool) -> usize {
-        let relied_on = self.relied_on(near_counts, explores);
+    /// The one to ask next.
+    pub fn next(&mut self, near_counts: bool, asks: Asks) -> usize {
+        let relied_on = self.relied_on(near_counts, asks == Asks::All);
         let is_rest = |index: &usize| !relied_on.iter().any(|kind| kind.contains(index));
         let rest: Vec<usize> = (0..self.records.len())
             .filter(|index| is_rest(index) && !self.is_beside(*index))
             .collect();
         self.sent += 1;
-        let tries = !rest.is_empty() && self.sent.is_multiple_of(TRY_EVERY);
+        self.untried += 1;
+        let tries = asks != Asks::Trusted && !rest.is_empty() && self.untried >= TRY_EVERY;
+        if tries {
+            self.untried = 0;
+        }
         let (among, turn) = match tries || relied_on.is_empty() {
             true => (vec![rest], &mut self.turns[1]),
             false => (relied_on, &mut self.turns[0]),
@@ -414,6 +453,15 @@ impl Targets {
 
     // ---- kinds as witnesses: all targets of a kind are one, for what filters or forges one answers for all
 
+    /// When far targets of each kind last answered.
+    pub fn heard(&self) -> KindsHeard {
+        let mut heard = KindsHeard::default();
+        for group in self.groups.iter().filter(|group| group.is_far()) {
+            heard.hear(group.spec.kind, group.silence.last_answer);
+        }
+        heard
+    }
+
     /// Kinds of far targets that have answered since.
     pub fn kinds_heard(&self, since: Time) -> usize {
         let far = self.groups.iter().filter(|group| group.is_far());
@@ -450,7 +498,7 @@ impl Targets {
         let kinds: Vec<TargetSpec> = self.judged_kinds().map(|group| group.spec).collect();
         self.turns[3] += 1;
         match kinds[..] {
-            [] => self.next(true, true),
+            [] => self.next(true, Asks::All),
             _ => self.next_of_kind(kinds[self.turns[3] % kinds.len()]),
         }
     }

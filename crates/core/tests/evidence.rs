@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use anabranch_core::availability::{Answers, Availability, Others};
+use anabranch_core::availability::{Answers, Availability, KindsHeard, Others};
 use anabranch_core::bandwidth::LinkLoad;
 use anabranch_core::{
     Config, DownCause, Kind, LinkSpec, LinkState, Missing, ProbeId, Reach, State, TargetSpec, Time,
@@ -47,6 +47,8 @@ struct Line {
     probes: u64,
     /// Pages that somebody else answers for.
     wrong: fn(usize) -> bool,
+    /// Kinds of far targets that answer over another link.
+    elsewhere: Vec<Kind>,
     /// Every state that was entered, and when.
     states: Vec<(Time, State)>,
 }
@@ -76,6 +78,7 @@ impl Line {
             under_way: Vec::new(),
             probes: 0,
             wrong: |_| false,
+            elsewhere: ALL_KINDS.to_vec(),
         }
     }
 
@@ -187,10 +190,15 @@ impl Line {
         answers: impl Fn(usize) -> bool,
     ) {
         for step in 0..time.as_millis() / 50 {
+            let mut kinds = KindsHeard::default();
+            for kind in &self.elsewhere {
+                kinds.hear(*kind, Some(self.now));
+            }
             let others = Others {
                 heard: Some(self.now),
                 carried: Some(self.now).filter(|_| elsewhere),
-                all_silent: false,
+                kinds,
+                ..Others::default()
             };
             self.machine.set_others(self.now, others);
             let is_counted = step % 120 == 0;
@@ -234,7 +242,7 @@ fn several_witnesses_outweigh_the_gateway_and_answers_of_one_kind_and_no_more() 
         };
         let mut line = of_kinds();
         line.run(S(60), answers, |_| nothing());
-        assert!(line.is_up(), "{:?}", line.states);
+        assert!(!line.is_down(), "{:?}", line.states);
         let begun = line.now;
         line.complain(S(4), said, true, answers);
         assert!(line.is_captive(), "{:#?}", line.machine);
@@ -285,6 +293,45 @@ fn one_host_with_many_dead_ends_outweighs_no_target_while_none_is_silent() {
         let captive = states.iter().any(|(_, state)| *state == State::Captive);
         assert_eq!(captive, is_captive, "{hosts} hosts: {states:?}");
     }
+}
+
+#[test]
+fn a_kind_that_is_silent_on_all_links_bears_out_no_host() {
+    for (answers, elsewhere) in [
+        (dns_only as fn(usize) -> bool, vec![Kind::Dns]),
+        (dns_and_icmp, vec![Kind::Dns, Kind::Icmp]),
+        (near_only, vec![]),
+    ] {
+        let mut line = of_kinds();
+        line.elsewhere = elsewhere;
+        line.run(S(60), answers, |_| nothing());
+        let begun = line.now;
+        line.complain(S(30), Said { hosts: 1, ends: 9 }, true, answers);
+        let states = &line.states;
+        let is_captive = states.iter().any(|(_, state)| *state == State::Captive);
+        assert!(!is_captive, "{states:?}");
+        assert_eq!(line.falls(begun), []);
+    }
+}
+
+#[test]
+fn while_a_host_complains_of_another_link_every_kind_is_asked_once() {
+    let mut line = of_kinds();
+    line.run(S(60), |_| true, |_| requests());
+    let (begun, before) = (line.now, line.probes);
+    let others = Others {
+        heard: Some(begun),
+        complained: Some(begun),
+        ..Others::default()
+    };
+    line.machine.set_others(begun, others);
+    line.run(Duration::from_millis(500), |_| true, |_| requests());
+    let heard = line.machine.kinds_heard();
+    for kind in ALL_KINDS {
+        assert!(heard.last(kind) > Some(begun), "{kind}");
+    }
+    let probes = line.probes - before;
+    assert!((3..=4).contains(&probes), "{probes}");
 }
 
 #[test]
@@ -442,8 +489,8 @@ fn while_all_links_are_silent_gateways_are_heard() {
     for _ in 0..200 {
         let others = Others {
             heard: Some(cut),
-            carried: None,
             all_silent: line.now.since(cut) > S(2),
+            ..Others::default()
         };
         line.machine.set_others(line.now, others);
         line.run(Duration::from_millis(50), near_only, |_| nothing());
@@ -846,7 +893,7 @@ fn a_busy_link_that_is_measured_shows_its_loss_and_is_not_taken_down_by_it() {
     let asked = std::cell::Cell::new(0);
     let lossy = |_| {
         asked.set(asked.get() + 1);
-        asked.get() % 8 != 0
+        asked.get() % 9 != 0
     };
     line.run(S(60), lossy, |_| requests());
     let quality = line.machine.quality(line.now);

@@ -298,9 +298,13 @@ impl Driver {
                 let ms = after.as_millis();
                 tracing::warn!("{} down after {ms} ms: {cause}", self.subject(link, family));
             }
-            Event::PathMtu { link, family, mtu } => {
+            Event::PathMtu {
+                link,
+                family,
+                found,
+            } => {
                 due.lengths = true;
-                tracing::warn!("{} {}", self.subject(link, family), lengths(mtu));
+                tracing::warn!("{} {}", self.subject(link, family), lengths(found));
             }
             Event::EndFlows {
                 class,

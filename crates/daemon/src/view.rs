@@ -136,7 +136,7 @@ fn path_status<P: Plane, S: Surroundings>(
         address: path.map(|path| path.external),
         gateway: path.and_then(|path| path.gateway),
         prefix: prefix.map(|(network, length)| format!("{network}/{length}")),
-        path_mtu: fares.mtu,
+        path_mtu: fares.mtu.map(|found| found.bytes),
         heard_s_ago: now.since(fares.heard).as_secs_f64(),
         falls_last_hour: fares.falls_within_an_hour,
         probe: ProbeStatus {

@@ -3,9 +3,12 @@
 #[path = "../examples/verdicts/cases.rs"]
 mod cases;
 
+use std::time::Duration;
+
 use cases::{LASTING, SUDDEN, Shows};
 
 const SEEDS: [u64; 2] = [2, 3];
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
 fn every_verdict_comes_in_time_and_none_is_wrong() {
@@ -30,7 +33,7 @@ fn every_verdict_comes_in_time_and_none_is_wrong() {
 
 #[test]
 fn what_lasts_takes_no_link_down_that_carries_flows() {
-    let quiet = cases::quiet();
+    let quiet = cases::quiet(HOUR);
     for case in &LASTING {
         let seen = case.seen(&quiet, SEEDS[0]);
         println!("{}: {seen:?}", case.title);

@@ -29,8 +29,9 @@
 //!
 //! *Witnesses* speak against a link whose probes are answered ([`Complaint`]): hosts that repeat SYNs, and the ends that do not
 //! answer, each counted once. Two hosts and two ends outweigh near targets and far ones of one kind, and no more; so do three
-//! ends of one host, where another kind of targets is silent as well; and only where another link carries connections meanwhile. Such a link is captive: it answers, and carries nothing. Witnesses can be
-//! forged, so they end no flow. A link is tried again when a second kind answers, users' flows prove it, or after [`TRIAL`].
+//! ends of one host, where another kind of targets is silent as well that answers over another link; and only where another link carries
+//! connections meanwhile. Such a link is captive: it answers, and carries nothing. Witnesses can be forged, so they end no flow. A link
+//! is tried again when a second kind answers, users' flows prove it, or after [`TRIAL`].
 //!
 //! Of a link without NAT users never complain: what is sent over it may be answered over any other. Silence makes it
 //! suspect, as ever, and its probes have the last word. Where answers are not counted ([`Answers::Uncounted`]), late probes may
@@ -62,7 +63,8 @@ use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{LinkState, Missing};
 use crate::quality::{ProbeQuality, Probes};
-use crate::targets::{Kind, Reach, TargetRecord, TargetSpec, Targets};
+pub use crate::targets::KindsHeard;
+use crate::targets::{Asks, Kind, Reach, TargetRecord, TargetSpec, Targets};
 use crate::time::Time;
 use complaint::Complaint;
 use falls::Falls;
@@ -220,6 +222,23 @@ pub struct Others {
     pub carried: Option<Time>,
     /// All of them and this one fell silent at once, and nothing beyond any gateway was heard since.
     pub all_silent: bool,
+    /// When each kind of far targets last answered over any of them.
+    pub kinds: KindsHeard,
+    /// Since when one host complains of one of them: which kinds answer over the others is asked.
+    pub complained: Option<Time>,
+}
+
+impl Others {
+    /// What is known of these and of one more.
+    pub fn with(self, one: Others) -> Others {
+        Others {
+            heard: self.heard.max(one.heard),
+            carried: self.carried.max(one.carried),
+            all_silent: self.all_silent,
+            kinds: self.kinds.with(one.kinds),
+            complained: self.complained.max(one.complained),
+        }
+    }
 }
 
 /// A captive link is tried after this at least, and more rarely the more often it fell.
@@ -276,7 +295,7 @@ pub struct Availability {
     weak: Watch,
     strict: Watch,
     complaint: Complaint,
-    /// While users complain, a kind that is not heard is silent after so many losses: one, of a link that loses nothing else.
+    /// While users complain, a kind that is not heard is silent after so many losses.
     silent_after: u32,
     others: Others,
     /// When a connection last made progress over it.
@@ -394,9 +413,8 @@ impl Availability {
 
     /// So many losses in a row are no chance on this link.
     pub fn beyond_chance(&self, now: Time) -> u32 {
-        let ProbeQuality { judged, lost, .. } = self.quality(now);
         let least = self.config.down_consecutive;
-        self.row.beyond_chance(judged, lost, least)
+        self.row.beyond_chance(self.quality(now), least)
     }
 
     /// Since when probes are lost and nothing else is heard, if so.
@@ -427,6 +445,11 @@ impl Availability {
     /// When anything beyond its gateway was last heard.
     pub fn far_heard(&self) -> Option<Time> {
         self.far_heard
+    }
+
+    /// When far targets of each kind last answered.
+    pub fn kinds_heard(&self) -> KindsHeard {
+        self.targets.heard()
     }
 
     /// Lost and all probes of the window.
@@ -805,13 +828,16 @@ impl Availability {
         if self.next_probe.is_some_and(|due| due <= now) {
             let target = match self.state {
                 State::Captive => self.targets.next_of_any_kind(),
-                _ => self.targets.next(self.near_counts(now), self.explores()),
+                _ => {
+                    let asks = self.asks();
+                    self.targets.next(self.near_counts(now), asks)
+                }
             };
             let probe = self.ask(now, load, target, false);
             self.next_probe = Some(now + self.pace(now, probe.deadline));
             return Some(probe);
         }
-        if let Some(since) = self.complaint_since()
+        if let Some(since) = self.comparison_since()
             && let Some(target) = self.targets.next_unheard(since, self.silent_after)
         {
             return Some(self.ask(now, load, target, true));
@@ -822,7 +848,7 @@ impl Availability {
             return Some(self.ask(now, load, target, true));
         }
         if self.measure_due().is_some_and(|due| due <= now) {
-            let target = self.targets.next(self.near_counts(now), true);
+            let target = self.targets.next(self.near_counts(now), Asks::All);
             return Some(self.ask(now, load, target, true));
         }
         None
@@ -852,15 +878,19 @@ impl Availability {
         }
     }
 
-    /// Nothing speaks against the link so far.
-    fn explores(&self) -> bool {
-        self.state == State::PossiblyDown(Suspicion::Idle) && !self.is_losing()
+    /// Whom, by what depends on the answer.
+    fn asks(&self) -> Asks {
+        match self.state {
+            State::PossiblyDown(Suspicion::Idle) if !self.is_losing() => Asks::All,
+            State::PossiblyDown(Suspicion::Unproven) | State::Down(_) => Asks::Known,
+            _ => Asks::Trusted,
+        }
     }
 
     /// When to call [`Availability::next_probe`].
     pub fn probe_due(&self) -> Option<Time> {
         let unheard = self
-            .complaint_since()
+            .comparison_since()
             .filter(|since| self.targets.has_unheard(*since, self.silent_after));
         let due = [
             self.next_probe,
@@ -922,9 +952,25 @@ impl Availability {
     /// Since when users complain of a link that is in use, while connections are carried over another.
     fn complaint_since(&self) -> Option<Time> {
         let since = self.complaint.grave_since()?;
-        let is_in_use = matches!(self.state, State::Up | State::PossiblyDown(_));
         let is_compared = self.others.carried > Some(since);
-        (is_in_use && is_compared).then_some(since)
+        (self.is_in_use() && is_compared).then_some(since)
+    }
+
+    /// The same, where it depends on what other links show.
+    pub fn complaint_to_compare(&self) -> Option<Time> {
+        let since = self.complaint_since();
+        since.filter(|_| self.complaint.is_of_one_host())
+    }
+
+    /// Since when it is of weight which kinds of far targets answer over this link: users complain of it, or of another.
+    fn comparison_since(&self) -> Option<Time> {
+        let of_another = self.others.complained;
+        let of_another = of_another.filter(|_| self.is_in_use() && !self.is_changing);
+        self.complaint_since().max(of_another)
+    }
+
+    fn is_in_use(&self) -> bool {
+        matches!(self.state, State::Up | State::PossiblyDown(_))
     }
 
     /// Once every kind of far targets was asked: whether more than one of them speaks for the link.
@@ -932,7 +978,8 @@ impl Availability {
         let Some(since) = self.complaint_since() else {
             return;
         };
-        self.silent_after = 1 + self.beyond_chance(now) - self.config.down_consecutive;
+        let least = self.config.down_consecutive;
+        self.silent_after = self.row.silent_after(self.quality(now), least);
         let is_silent = |(spec, lost): (TargetSpec, u32)| {
             let late = self.outstanding.iter().filter(|probe| {
                 let is_late = probe.sent > since && probe.due <= now && !probe.noted;
@@ -941,7 +988,10 @@ impl Availability {
             lost + late.count() as u32 >= self.silent_after
         };
         let unheard = || self.targets.kinds_unheard(since);
-        let is_borne_out = !self.complaint.is_of_one_host() || unheard().next().is_some();
+        // A kind that is silent on all links says nothing of this one.
+        let is_heard_elsewhere =
+            |(spec, _): (TargetSpec, u32)| self.others.kinds.last(spec.kind) > Some(since);
+        let is_borne_out = !self.complaint.is_of_one_host() || unheard().any(is_heard_elsewhere);
         let are_silent = unheard().all(is_silent);
         if is_borne_out && are_silent && self.targets.kinds_heard(since) < 2 {
             self.enter(now, State::Captive);

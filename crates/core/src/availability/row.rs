@@ -12,9 +12,13 @@ use crate::time::Time;
 /// So long a verdict waits for word of another link.
 pub const COMMON: Duration = Duration::from_secs(1);
 /// By chance a link goes down once in so many rows of probes.
-pub const CHANCE: f64 = 1e6;
-/// However much a link loses, so many in a row are no chance.
-const ROW_MAX: u32 = 16;
+pub const CHANCE: f64 = 1e7;
+/// By chance a kind of targets is silent once in so many complaints. Less than of rows: users speak against the link as well.
+const SILENCE: f64 = 1e6;
+/// However much a link loses, so many in a row are no chance, ...
+const ROW_MAX: u32 = 20;
+/// ... and so many of each of two kinds, while users complain.
+const SILENT_MAX: u32 = 14;
 /// So many times as much may be lost as is counted: a kind that misses several in a row is mute for a while.
 const UNCOUNTED: f64 = 1.5;
 /// Fewer probes of the last minute say nothing of what it loses.
@@ -80,22 +84,30 @@ impl Row {
         if self.lost > 0 {
             return;
         }
-        let (judged, lost) = (
-            minute.judged.saturating_sub(1),
-            minute.lost.saturating_sub(1),
-        );
-        self.needed = self.beyond_chance(judged, lost, least);
+        let without = ProbeQuality {
+            judged: minute.judged.saturating_sub(1),
+            lost: minute.lost.saturating_sub(1),
+            ..minute
+        };
+        self.needed = self.beyond_chance(without, least);
     }
 
-    /// So many losses in a row are no chance, where so many of so many probes were lost within a minute.
-    pub fn beyond_chance(&self, judged: usize, lost: usize, least: u32) -> u32 {
-        let lately = match judged >= MINUTE_LEAST && lost > 1 {
-            true => at_least(lost as f64, judged as f64),
-            false => 0.0,
-        };
-        let part = lately.max(self.lossy * UNCOUNTED);
-        let needed = (CHANCE.ln() / -part.min(0.9).ln()).ceil();
-        (needed as u32).clamp(least, ROW_MAX.max(least))
+    /// So many losses in a row are no chance, by what was lost within a minute.
+    pub fn beyond_chance(&self, minute: ProbeQuality, least: u32) -> u32 {
+        let needed = self.row_of(CHANCE, at_least(minute));
+        needed.clamp(least, ROW_MAX.max(least))
+    }
+
+    /// While users complain of a link, a kind of targets is silent after so many losses: one, of a link that loses nothing else.
+    pub fn silent_after(&self, minute: ProbeQuality, least: u32) -> u32 {
+        let row = self.row_of(SILENCE, at_least(minute));
+        (1 + row.max(least) - least).min(SILENT_MAX)
+    }
+
+    /// So long a row comes by chance once in `chance`, if this part is lost, or what is remembered.
+    fn row_of(&self, chance: f64, part: f64) -> u32 {
+        let part = part.max(self.lossy * UNCOUNTED).min(0.9);
+        (chance.ln() / -part.ln()).ceil() as u32
     }
 
     pub fn lose(&mut self, sent: Time) {
@@ -143,8 +155,12 @@ impl Row {
     }
 }
 
-/// What part so many of so many tell of at least: one and a half standard errors less.
-fn at_least(lost: f64, judged: f64) -> f64 {
-    let part = lost / judged;
+/// What part was lost lately at least: one and a half standard errors less. Nothing where few were judged, or one was lost.
+fn at_least(minute: ProbeQuality) -> f64 {
+    if minute.judged < MINUTE_LEAST || minute.lost < 2 {
+        return 0.0;
+    }
+    let judged = minute.judged as f64;
+    let part = minute.lost as f64 / judged;
     (part - 1.5 * (part * (1.0 - part) / judged).sqrt()).max(0.0)
 }

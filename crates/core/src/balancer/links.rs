@@ -42,13 +42,22 @@ pub(super) struct Link {
     is_counted: bool,
 }
 
+/// What a path's packets are kept to, because longer ones vanish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundMtu {
+    /// So long they may be.
+    pub bytes: u32,
+    /// Every other link that could carry longer ones shows the same: it may be that the hosts which are asked answer none.
+    pub is_alike: bool,
+}
+
 /// A link for one address family.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     pub(super) availability: Availability,
     pub(super) mtu: PathMtu,
     /// As it was last made an event.
-    told_mtu: Option<u32>,
+    told_mtu: Option<FoundMtu>,
     /// The state that was last made an event.
     told: State,
     down_since: Time,
@@ -237,10 +246,18 @@ impl Path {
     }
 
     /// What has not been told of that.
-    pub(super) fn tell_length(&mut self, link: LinkId, family: Family) -> Option<Event> {
-        let mtu = self.mtu.found();
-        let is_new = std::mem::replace(&mut self.told_mtu, mtu) != mtu;
-        is_new.then_some(Event::PathMtu { link, family, mtu })
+    fn tell_length(
+        &mut self,
+        link: LinkId,
+        family: Family,
+        found: Option<FoundMtu>,
+    ) -> Option<Event> {
+        let is_new = std::mem::replace(&mut self.told_mtu, found) != found;
+        is_new.then_some(Event::PathMtu {
+            link,
+            family,
+            found,
+        })
     }
 
     fn leave(&mut self, now: Time, others_fell: bool) {
@@ -500,6 +517,32 @@ impl Links {
         events
     }
 
+    /// How long packets may be on a link, if longer ones vanish, and whether that tells this link from the others.
+    pub(super) fn found_mtu(&self, id: LinkId, family: Family) -> Option<FoundMtu> {
+        let bytes = self.all.get(id.index())?.paths[family].mtu.found()?;
+        let others = self.iter().filter(|(other, _)| *other != id);
+        let others = others.filter(|(_, link)| link.is_alive(family));
+        let shown: Vec<bool> = others
+            .filter_map(|(_, link)| link.paths[family].mtu.is_shown_by(bytes))
+            .collect();
+        let is_alike = !shown.is_empty() && shown.iter().all(|is_shown| *is_shown);
+        Some(FoundMtu { bytes, is_alike })
+    }
+
+    /// What has not been told of that.
+    pub(super) fn tell_lengths(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (id, family) in self
+            .ids()
+            .flat_map(|id| Family::ALL.map(|family| (id, family)))
+        {
+            let found = self.found_mtu(id, family);
+            let path = &mut self.all[id.index()].paths[family];
+            events.extend(path.tell_length(id, family, found));
+        }
+        events
+    }
+
     /// Tells every link how the others fare. Those that nobody has heard of since one began to lose probes are asked.
     fn compare(&mut self, now: Time, family: Family) {
         self.follow_silence(now, family);
@@ -510,27 +553,28 @@ impl Links {
             .map(|link| {
                 let path = &link.paths[family].availability;
                 link.is_alive(family).then_some((
-                    path.heard(),
-                    path.progressed(),
                     path.silent_since(),
+                    Others {
+                        heard: Some(path.heard()),
+                        carried: path.progressed(),
+                        all_silent,
+                        kinds: path.kinds_heard(),
+                        complained: path.complaint_to_compare(),
+                    },
                 ))
             })
             .collect();
-        let doubted = fares.iter().flatten().filter_map(|fare| fare.2).max();
+        let doubted = fares.iter().flatten().filter_map(|fare| fare.0).max();
         for (place, link) in self.all.iter_mut().enumerate() {
-            let others = || {
-                let others = fares.iter().enumerate();
-                others.filter_map(|(other, fare)| fare.filter(|_| other != place))
+            let others = fares.iter().enumerate();
+            let others = others.filter_map(|(other, fare)| fare.filter(|_| other != place));
+            let none = Others {
+                all_silent,
+                ..Others::default()
             };
+            let others = others.fold(none, |all, (_, one)| all.with(one));
             let path = &mut link.paths[family].availability;
-            path.set_others(
-                now,
-                Others {
-                    heard: others().map(|fare| fare.0).max(),
-                    carried: others().filter_map(|fare| fare.1).max(),
-                    all_silent,
-                },
-            );
+            path.set_others(now, others);
             if doubted.is_some_and(|since| path.heard() < since) {
                 path.ask_soon(now);
             }

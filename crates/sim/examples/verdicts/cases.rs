@@ -9,16 +9,25 @@ use anabranch_scenario::{
     Change, Direction, Fault, Load, Loss, Network, Passage, Place, Run, Scenario, ScenarioFile,
     Service,
 };
-use anabranch_workload::{Arrival, ClassId, Pattern, ServerId, UserId};
+use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
 
 /// Many connections a second.
 pub fn busy() -> Scenario {
     read(include_str!("busy.toml"))
 }
 
-/// Few.
-pub fn quiet() -> Scenario {
-    read(include_str!("quiet.toml"))
+/// Few, for so long.
+pub fn quiet(length: Duration) -> Scenario {
+    let mut scenario = read(include_str!("quiet.toml"));
+    scenario.limit = length;
+    if let Load::Arrivals(ArrivalPlan {
+        pattern: Pattern::Mix(mix),
+        ..
+    }) = &mut scenario.load
+    {
+        mix.duration_s = length.as_secs_f64();
+    }
+    scenario
 }
 
 fn read(text: &str) -> Scenario {

@@ -227,7 +227,7 @@ fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
                 let text = format!("down after {:.3} s: {cause}", after.as_secs_f64());
                 (EventKind::Down, link, text)
             }
-            Event::PathMtu { link, mtu, .. } => (EventKind::Suspect, link, lengths(mtu)),
+            Event::PathMtu { link, found, .. } => (EventKind::Suspect, link, lengths(found)),
             Event::EndFlows { .. } | Event::MoveUdp { .. } => return None,
         };
         Some(Told {
