@@ -485,7 +485,7 @@ impl Balancer {
     }
 
     /// A probe proves nothing: it never left this host, for a reason of the host's own, or its answer is shorter than asked for.
-    pub fn handle_not_sent(&mut self, probe: &ProbeRequest) {
+    pub fn handle_inconclusive(&mut self, probe: &ProbeRequest) {
         let Some(link) = self.links.get_mut(probe.link) else {
             return;
         };

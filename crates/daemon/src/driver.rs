@@ -206,10 +206,10 @@ impl Driver {
         self.core.balancer_mut().handle_question(question, answered);
     }
 
-    /// It never left this host.
-    pub fn handle_not_sent(&mut self, order: ProbeOrder) {
+    /// It never left this host, or not all of it came back.
+    pub fn handle_inconclusive(&mut self, order: ProbeOrder) {
         if self.is_current(order) {
-            self.core.balancer_mut().handle_not_sent(&order.request);
+            self.core.balancer_mut().handle_inconclusive(&order.request);
         }
     }
 

@@ -379,7 +379,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         match answer {
             None => {}
             Some(Answer::Expected(round_trip)) => self.driver.handle_answer(now, order, round_trip),
-            Some(Answer::NotSent) => self.driver.handle_not_sent(order),
+            Some(Answer::Inconclusive) => self.driver.handle_inconclusive(order),
             Some(Answer::Wrong(words)) => {
                 let path = (order.request.link, order.request.family);
                 self.wrong_answers.insert(path, words);

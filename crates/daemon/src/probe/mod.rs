@@ -45,7 +45,7 @@ pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
         Ok(Ok(answer)) => Some(answer),
         Ok(Err(error)) => {
             tracing::debug!(device = via.device, ?inquiry, %error, "probe not sent");
-            wire::is_own(&error).then_some(Answer::NotSent)
+            wire::is_own(&error).then_some(Answer::Inconclusive)
         }
         Err(_) => None,
     }

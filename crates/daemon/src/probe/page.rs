@@ -231,7 +231,7 @@ mod tests {
                     let wanted = format!("http:127.0.0.1:{port}/check answered 302, wanted 204");
                     assert_eq!(words, wanted);
                 }
-                Answer::NotSent => panic!("it was sent"),
+                Answer::Inconclusive => panic!("it was sent, and answered in full"),
             }
         }
         let unresolved = page("http:nobody.example/ = 204");

@@ -90,7 +90,7 @@ pub enum Answer {
     /// Somebody else's: what it is, and what it should have been.
     Wrong(String),
     /// None that proves anything: the question never left this host, or less came back than was asked for.
-    NotSent,
+    Inconclusive,
 }
 
 impl Via {
@@ -286,8 +286,8 @@ pub async fn ask_length(host: IpAddr, bytes: u32, via: &Via) -> io::Result<Answe
     let data = (bytes as usize).saturating_sub(ip_header + ECHO_HEADER);
     match echo(socket, host, data).await {
         Ok(answered) if answered >= bytes as usize => Ok(Answer::Expected(asked.elapsed())),
-        Ok(_) => Ok(Answer::NotSent),
-        Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Ok(Answer::NotSent),
+        Ok(_) => Ok(Answer::Inconclusive),
+        Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Ok(Answer::Inconclusive),
         Err(error) => Err(error),
     }
 }
