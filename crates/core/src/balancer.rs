@@ -772,28 +772,30 @@ impl Balancer {
         self.move_flows(now);
     }
 
-    /// A link that is used again before anybody heard of its flows' end keeps them.
+    /// A link that is used again before anybody heard of its flows' end keeps them, as does one whose flows nobody takes any more.
     fn move_flows(&mut self, now: Time) {
         if self.links.counted.is_none() {
             return;
         }
-        let classes = &self.classes;
-        let moves_on = |class: &ClassId, link: LinkId, family: Family| {
-            let class = classes.get(class);
-            class.is_some_and(|class| !class.paths()[family].usable.contains(link))
-        };
+        let (classes, links) = (&mut self.classes, &self.links);
         self.events.retain(|event| match event {
             Event::EndFlows {
                 class,
                 link,
                 family,
+            } => {
+                let class = classes.get_mut(class);
+                class.is_some_and(|class| class.still_ends(links, *link, *family))
             }
-            | Event::MoveUdp {
+            Event::MoveUdp {
                 class,
                 link,
                 family,
                 ..
-            } => moves_on(class, *link, *family),
+            } => {
+                let class = classes.get(class);
+                class.is_some_and(|class| !class.paths()[*family].usable.contains(*link))
+            }
             _ => true,
         });
         for (id, class) in &mut self.classes {

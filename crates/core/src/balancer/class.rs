@@ -286,6 +286,24 @@ impl Class {
         }
     }
 
+    /// Whether an end that nobody has heard of yet still follows. One that nobody takes the flows of any more follows again when
+    /// somebody does.
+    pub(super) fn still_ends(&mut self, links: &Links, link: LinkId, family: Family) -> bool {
+        let usable = self.paths[family].usable;
+        let mut all = links.iter().zip(&mut self.shares);
+        let known = all.find(|((id, _), _)| *id == link);
+        let Some(((_, state), share)) = known.filter(|_| !usable.contains(link)) else {
+            return false;
+        };
+        let path = &state.paths[family];
+        let is_possible = path.lost_for_good == path.losses || !usable.is_empty();
+        if !is_possible {
+            let ended = &mut share.leaving[family].ended;
+            *ended = path.losses.saturating_sub(1).min(*ended);
+        }
+        is_possible
+    }
+
     /// What flows do when better links return is [`ClassSpec::on_return`].
     pub(super) fn move_flows(
         &mut self,

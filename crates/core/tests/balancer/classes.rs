@@ -153,6 +153,21 @@ fn flows_end_in_the_classes_that_have_another_link_for_them() {
 }
 
 #[test]
+fn no_flow_ends_whose_class_has_lost_its_last_link_before_anybody_heard_of_the_end() {
+    let bulk = class("RR", &[0b100], WhenNone::Drop);
+    for ms in 1900..2200 {
+        let mut driver = Driver::with(with(&[(BULK, bulk.clone())]), equal(4));
+        driver.run(Duration::from_millis(ms), |_| false);
+        driver.run(Duration::from_millis(100), |link| 0b101 >> link.0 & 1 == 1);
+        for (event, installed) in &driver.events {
+            if let Event::EndFlows { .. } = event {
+                assert_ne!(*installed, 0, "{ms}: {event:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn no_flow_ends_before_the_choice_of_every_class_is_polled() {
     let bulk = class("RR", &[0b01, 0b10], WhenNone::Drop);
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(2));
