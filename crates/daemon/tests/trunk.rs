@@ -717,12 +717,16 @@ fn a_reload_takes_the_devices_of_new_sublinks_and_lets_go_of_others() {
 fn a_start_that_fails_after_the_load_is_undone() {
     let rig = Rig::new("SH");
     let before = rig.fingerprint();
-    std::fs::create_dir(rig.paths().socket()).unwrap();
+    let socket = rig.paths().socket();
+    std::fs::create_dir(&socket).unwrap();
+    // What is mounted there cannot be set aside.
+    let mounted = Limited::new(&socket, "size=4k");
     let (exit, said) = rig.fails();
     assert_eq!(exit, Exit::Code(1), "{said}");
     assert_eq!(rig.fingerprint(), before);
     assert!(!rig.claims("sub0"));
-    std::fs::remove_dir(rig.paths().socket()).unwrap();
+    drop(mounted);
+    std::fs::remove_dir(&socket).unwrap();
     assert!(!rig.start().status().adopted);
 }
 
