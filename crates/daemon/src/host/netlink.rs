@@ -74,15 +74,11 @@ impl Netlink {
         request.extend([0; 8]);
         request.extend(body);
         self.0.send(&request, 0)?;
-        let is_dump = flags & libc::NLM_F_DUMP as u16 == libc::NLM_F_DUMP as u16;
-        let mut buffer = vec![
-            0;
-            if is_dump {
-                DUMP_BYTES_MAX
-            } else {
-                ANSWER_BYTES_MAX
-            }
-        ];
+        let room = match i32::from(flags) & libc::NLM_F_DUMP {
+            libc::NLM_F_DUMP => DUMP_BYTES_MAX,
+            _ => ANSWER_BYTES_MAX,
+        };
+        let mut buffer = vec![0; room];
         loop {
             let length = self.0.recv(&mut &mut buffer[..], 0)?;
             for (kind, body) in messages(&buffer[..length]) {

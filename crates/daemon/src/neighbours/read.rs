@@ -43,8 +43,7 @@ const LEGACY: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_na
 /// Reads neighbours, and remembers of nftables what has not changed.
 #[derive(Debug, Default)]
 pub struct Reader {
-    generation: nft::Generation,
-    /// The generation that was listed.
+    /// The generation of nftables that was listed.
     listed: Option<u32>,
     ruleset: Ruleset,
     stateless: Stateless,
@@ -70,14 +69,18 @@ impl Stateless {
     /// The kernel is asked whether nftables is as it was read: a firewall that has come since then counts at once, and what cannot be
     /// read counts as one.
     pub fn holds(&self) -> bool {
-        let read = *self.read.lock().expect("nobody panics with it");
-        read.is_some() && self.generation.now() == read && legacy_tables().is_empty()
+        self.read()
+            .is_some_and(|read| self.generation.now() == Some(read))
     }
 
     /// The same as nftables was when it was last listed. What changes it again, as our own table does, is listed within seconds.
     pub fn held(&self) -> bool {
+        self.read().is_some()
+    }
+
+    fn read(&self) -> Option<u32> {
         let read = *self.read.lock().expect("nobody panics with it");
-        read.is_some() && legacy_tables().is_empty()
+        read.filter(|_| legacy_tables().is_empty())
     }
 
     fn set(&self, generation: Option<u32>) {
@@ -113,7 +116,7 @@ impl Reader {
     /// Whether nftables has changed and may be listed.
     pub fn is_outdated(&self) -> bool {
         let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
-        !rests && self.generation.now() != self.listed
+        !rests && self.stateless.generation.now() != self.listed
     }
 
     /// What it has found out of that, whoever reads now.
@@ -190,7 +193,7 @@ impl Reader {
             return;
         }
         let began = Instant::now();
-        let generation = self.generation.now();
+        let generation = self.stateless.generation.now();
         match list().await {
             Ok(ruleset) => {
                 let is_stateless = !ruleset.tells_untracked_apart();
