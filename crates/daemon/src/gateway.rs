@@ -167,8 +167,8 @@ pub struct GatewayRole<P, S> {
     fallback_mark: u32,
     /// The links without NAT, as bits; as the data path knows them.
     routed: u32,
-    /// How far new flows are as the kernel's routing rules say.
-    routes_kernel: u32,
+    /// How far new flows are as the kernel's routing rules say; unknown until the host has been seen.
+    routes_kernel: Option<u32>,
     /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
     told_rules: Option<(u64, BTreeMap<String, u32>)>,
     /// As the host knows them.
@@ -234,7 +234,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             moves: JoinSet::new(),
             fallback_mark: 0,
             routed: 0,
-            routes_kernel: 0,
+            routes_kernel: None,
             told_rules: None,
             ways: Ways::default(),
             ticks: 0,
@@ -642,7 +642,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Which links have no NAT: those that had flows of the other kind have ended them. And whether routing rules of others may
     /// speak of the LAN.
     fn tell_routing(&mut self, wanted: &Desired) -> anyhow::Result<()> {
-        let now = (self.routed_links(), plane::routes_kernel(wanted));
+        let now = (self.routed_links(), Some(plane::routes_kernel(wanted)));
         if (self.routed, self.routes_kernel) != now {
             (self.routed, self.routes_kernel) = now;
             self.set_settings()?;
@@ -798,16 +798,14 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
 
     // ---- orders
 
+    /// Not before the host has been seen: the programs of an earlier process go on as they were told until then.
     fn set_settings(&mut self) -> anyhow::Result<()> {
+        let Some(routes_kernel) = self.routes_kernel else {
+            return Ok(());
+        };
         let mark = self.surroundings.fallback_mark(&self.config);
         let ephemeral = self.surroundings.ephemeral_ports()?;
-        let settings = plane::settings(
-            &self.config,
-            ephemeral,
-            mark,
-            self.routed,
-            self.routes_kernel,
-        );
+        let settings = plane::settings(&self.config, ephemeral, mark, self.routed, routes_kernel);
         self.plane.set_settings(&settings)?;
         self.fallback_mark = mark;
         Ok(())
@@ -847,8 +845,6 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     /// Devices are attached last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
         self.plane.set_class_names(&self.classes.names())?;
-        self.routed = self.routed_links();
-        self.set_settings()?;
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
         self.inherited = self.plane.attached()?.into_iter().collect();

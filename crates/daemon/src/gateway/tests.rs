@@ -43,6 +43,8 @@ enum Told {
     Settings,
     /// The same, with these links without NAT, as bits.
     Routed(u32),
+    /// The same, and to ask the kernel's routing about new flows, as bits.
+    RoutesKernel(u32),
     /// The links that take new flows, as bits.
     Choice(u64),
     /// The same of a class that rules name.
@@ -247,9 +249,10 @@ impl Plane for FakePlane {
     type Walker = FakeWalker;
 
     fn set_settings(&mut self, settings: &Settings) -> Result<(), PlaneError> {
-        self.tell(match settings.routed {
-            0 => Told::Settings,
-            routed => Told::Routed(routed),
+        self.tell(match (settings.routed, settings.routes_kernel) {
+            (0, 0) => Told::Settings,
+            (0, kernel) => Told::RoutesKernel(kernel),
+            (routed, _) => Told::Routed(routed),
         })
     }
 

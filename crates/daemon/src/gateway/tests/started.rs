@@ -1,6 +1,9 @@
 //! How it starts and stops.
 
+use anabranch_policy::abi::ROUTES_FOREIGN;
+
 use super::*;
+use crate::observe::rules;
 
 #[tokio::test(start_paused = true)]
 async fn at_the_start_devices_are_attached_when_links_and_choice_are_known() {
@@ -23,6 +26,19 @@ async fn at_the_start_devices_are_attached_when_links_and_choice_are_known() {
         "{status:?}"
     );
     assert_eq!((status.flows.live, status.flows.limit), (8, 1000));
+}
+
+/// Until it has seen the host, its programs ask the kernel as those before did: a rule of others holds meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_forgets_no_routing_rule_of_others() {
+    let world = world();
+    let rule = rules::tests::rule(1000, 77, vec![]);
+    world.lock().unwrap().host.rules = vec![rule];
+    let rig = Rig::start_in(CONFIG, world, true).await;
+    let told = rig.told();
+    let is_settings = |told: &&Told| matches!(told, Told::Settings | Told::RoutesKernel(_));
+    let told: Vec<_> = told.iter().filter(is_settings).collect();
+    assert_eq!(told, [&Told::RoutesKernel(ROUTES_FOREIGN)]);
 }
 
 #[tokio::test(start_paused = true)]
