@@ -11,7 +11,6 @@ mod against;
 mod choice;
 mod cpu;
 mod crowd;
-mod frame;
 mod machine;
 mod manifest;
 mod measure;

@@ -2,15 +2,15 @@
 //! and choice to the translated packet. Every packet is run once, since a second would be of a flow that is known: the
 //! clock's own part is in the figure, and in that of redirect alone beside it.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 
 use anabranch_core::DataPlane;
 use anabranch_dataplane::{Gateway, Role, Sizes};
+use anabranch_frames::{sent_by, tcp, udp};
 use anabranch_policy::PerFamily;
 use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, ensure};
 
-use crate::frame::Ends;
 use crate::pins::PinFolder;
 use crate::program::{Proto, test_run};
 use crate::ratios::{median, sorted};
@@ -21,6 +21,10 @@ const FLOWS: u16 = 4096;
 const FIRST_PORT: u16 = 10_000;
 const HTTPS: u16 = 443;
 const MTU: u32 = 1500;
+/// What Linux offers in a SYN: a segment size of 1460, selective acknowledgements, a timestamp, a window scale of 7.
+const SYN_OPTIONS: [u8; 20] = [
+    2, 4, 0x05, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
+];
 
 /// Nanoseconds per packet, medians.
 pub struct Cost {
@@ -37,7 +41,7 @@ pub fn measure(proto: Proto) -> Result<Cost> {
     let mut redirect = Redirect::load(LOOPBACK, PerFamily::from_fn(|family| isp(family, 0)))?;
     let (mut opening, mut alone) = (Vec::new(), Vec::new());
     for flow in 0..FLOWS {
-        let frame = first_packet(proto, flow)?;
+        let frame = first_packet(proto, flow);
         let ran = test_run(gateway.program("lan")?, &frame, 1)?;
         opening.push(ran.took.as_nanos() as f64);
         alone.push(redirect.run(&frame, 1)?.took.as_nanos() as f64);
@@ -66,17 +70,13 @@ fn open(namespace: &Namespace, pins: &PinFolder) -> Result<Gateway> {
     Ok(gateway)
 }
 
-fn first_packet(proto: Proto, flow: u16) -> Result<Vec<u8>> {
+fn first_packet(proto: Proto, flow: u16) -> Vec<u8> {
     let host = (flow % HOSTS) as u8;
-    let ends = Ends {
-        from_mac: [2, 0, 0, 0, 1, host],
-        to_mac: [0; 6],
-        from: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2 + host), FIRST_PORT + flow).into(),
-        to: SocketAddrV4::new(SERVER, HTTPS).into(),
-        ttl: 64,
+    let from = (Ipv4Addr::new(10, 0, 0, 2 + host), FIRST_PORT + flow);
+    let to = (SERVER, HTTPS);
+    let packet = match proto {
+        Proto::Tcp => tcp(from, to, "S", 256, 0).options(&SYN_OPTIONS).ip(),
+        Proto::Udp => udp(from, to, &[0; 18]),
     };
-    match proto {
-        Proto::Tcp => ends.syn(),
-        Proto::Udp => ends.udp(60),
-    }
+    sent_by([2, 0, 0, 0, 1, host], packet.frame())
 }

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_dataplane::gateway_object;
+use anabranch_frames::{sent_by, tcp, udp};
 use anabranch_policy::Family;
 use anabranch_policy::abi::{self, Addr, BePort, Flow, FlowKey};
 use anyhow::{Context, Result, ensure};
@@ -21,7 +22,6 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use crate::frame::Ends;
 use crate::memory;
 use crate::pins::PinFolder;
 use crate::ratios::{median, sorted};
@@ -148,7 +148,7 @@ impl Programs {
     fn walk(&mut self, kind: Kind, way: Way, start: usize) -> Result<Duration> {
         let flows = self.order.len();
         let (first, last) = (self.order[start], self.order[(start + STEPS) % flows]);
-        let packet = packet(kind, way, first)?;
+        let packet = packet(kind, way, first);
         let name = match way {
             Way::Out => "lan",
             Way::In => "wan",
@@ -164,7 +164,7 @@ impl Programs {
 
 /// Redirect alone on the same packets, nanoseconds per packet.
 pub fn measure_redirect(redirect: &mut Redirect, kind: Kind, way: Way) -> Result<f64> {
-    let packet = packet(kind, way, 0)?;
+    let packet = packet(kind, way, 0);
     median_of_walks(|_| Ok(redirect.run(&packet, STEPS as u32)?.took))
 }
 
@@ -321,23 +321,20 @@ fn ipv6(bytes: &[u8]) -> IpAddr {
 }
 
 /// A full TCP data segment, or a UDP datagram: of IPv4, of 64 bytes on the wire.
-fn packet(kind: Kind, way: Way, flow: u32) -> Result<Vec<u8>> {
+fn packet(kind: Kind, way: Way, flow: u32) -> Vec<u8> {
     let local = SocketAddr::new(address(kind.family, flow), LOCAL_PORT);
     let remote = SocketAddr::new(remote(kind.family), REMOTE_PORT);
     let (from, to) = match way {
         Way::Out => (local, remote),
         Way::In => (remote, local),
     };
-    let ends = Ends {
-        from_mac: [0; 6],
-        to_mac: [0; 6],
-        from,
-        to,
-        ttl: TTL,
+    let packet = match (kind.proto, kind.family) {
+        (Proto::Tcp, family) => {
+            let headers = if family == Family::V4 { 54 } else { 74 };
+            let segment = tcp(from, to, "PA", 256, 256);
+            segment.payload(&vec![0; 1514 - headers]).ip()
+        }
+        (Proto::Udp, _) => udp(from, to, &[0; 18]),
     };
-    match (kind.proto, kind.family) {
-        (Proto::Tcp, _) => ends.segment(1514),
-        (Proto::Udp, Family::V4) => ends.udp(60),
-        (Proto::Udp, Family::V6) => ends.udp(80),
-    }
+    sent_by([0; 6], packet.ttl(TTL).frame())
 }

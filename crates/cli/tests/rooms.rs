@@ -91,8 +91,9 @@ fn linked() -> Graph {
 
 #[test]
 fn what_runs_on_a_router_links_no_science() {
-    const SCIENCE: [&str; 10] = [
+    const SCIENCE: [&str; 11] = [
         "anabranch-experiment",
+        "anabranch-frames",
         "anabranch-lab",
         "anabranch-line",
         "anabranch-report",

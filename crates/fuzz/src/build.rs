@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::read::{
-    DONT_FRAGMENT, ETHERNET, FRAGMENT, ICMP, ICMP6, IPV6, Ip, MORE_FRAGMENTS, TCP, UDP, ether_type,
-};
+use anabranch_frames::{Ip, IpNumber};
+
+use crate::read::{self, ETHERNET, FRAGMENT, ICMP, ICMP6, IPV6, MORE_FRAGMENTS, ether_type};
 use crate::script::Shot;
 use crate::site::{FAMILIES, Port};
 use crate::sum;
@@ -26,25 +26,14 @@ pub type End = (IpAddr, u16);
 /// # Panics
 /// If its ends are of two families.
 pub fn packet(proto: u8, src: IpAddr, dst: IpAddr, id: u16, body: &[u8]) -> Vec<u8> {
-    let mut packet = match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let [length, id, fragment] =
-                [(20 + body.len()) as u16, id, DONT_FRAGMENT].map(u16::to_be_bytes);
-            let head = [0x45, 0, length[0], length[1], id[0], id[1]];
-            let rest = [fragment[0], fragment[1], 64, proto, 0, 0];
-            [&head, &rest, &src.octets()[..], &dst.octets()].concat()
-        }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            let [label, length] = [id, body.len() as u16].map(u16::to_be_bytes);
-            let head = [0x60, 0, label[0], label[1], length[0], length[1], proto, 64];
-            [&head, &src.octets()[..], &dst.octets()].concat()
-        }
-        _ => panic!("{src} and {dst} are of two families"),
-    };
-    packet.extend(body);
-    sum::mend_header(&mut packet);
+    let mut packet = bytes(Ip::new(IpNumber(proto), src, dst, body.to_vec()), id);
     sum::mend_transport(&mut packet);
     packet
+}
+
+fn bytes(mut packet: Ip, id: u16) -> Vec<u8> {
+    packet.header.flow_label = id.into();
+    packet.id(id).packet()
 }
 
 /// What a TCP segment says besides its ends.
@@ -63,37 +52,21 @@ pub struct Says<'a> {
 
 /// A packet with a TCP segment, checksums right.
 pub fn tcp(src: End, dst: End, id: u16, says: &Says) -> Vec<u8> {
-    let mut body = Vec::with_capacity(20 + says.options.len() + says.payload.len());
-    body.extend(src.1.to_be_bytes());
-    body.extend(dst.1.to_be_bytes());
-    body.extend(says.seq.to_be_bytes());
-    body.extend(says.ack.to_be_bytes());
-    body.extend([(((20 + says.options.len()) / 4) << 4) as u8, says.flags]);
-    body.extend([0xff, 0xff, 0, 0, 0, 0]);
-    body.extend(says.options);
-    body.extend(says.payload);
-    packet(TCP, src.0, dst.0, id, &body)
+    let segment = anabranch_frames::tcp(src, dst, says.flags, says.seq, says.ack);
+    let segment = segment.options(says.options).payload(says.payload);
+    bytes(segment.ip(), id)
 }
 
 /// A packet with a UDP datagram, checksums right.
 pub fn udp(src: End, dst: End, id: u16, payload: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(8 + payload.len());
-    body.extend(src.1.to_be_bytes());
-    body.extend(dst.1.to_be_bytes());
-    body.extend(((8 + payload.len()) as u16).to_be_bytes());
-    body.extend([0, 0]);
-    body.extend(payload);
-    packet(UDP, src.0, dst.0, id, &body)
+    bytes(anabranch_frames::udp(src, dst, payload), id)
 }
 
 /// ICMP with this type, code and second word.
 pub fn icmp(src: IpAddr, dst: IpAddr, head: (u8, u8, u32), payload: &[u8]) -> Vec<u8> {
     let (kind, code, rest) = head;
-    let proto = icmp_of(src);
-    let mut body = vec![kind, code, 0, 0];
-    body.extend(rest.to_be_bytes());
-    body.extend(payload);
-    packet(proto, src, dst, rest as u16, &body)
+    let message = anabranch_frames::icmp(src, dst, (kind, code), rest.to_be_bytes(), payload);
+    bytes(message, rest as u16)
 }
 
 /// The protocol that is ICMP of an address's family.
@@ -104,7 +77,7 @@ pub fn icmp_of(address: IpAddr) -> u8 {
 /// The same with options behind the header, a multiple of four bytes; of IPv4 alone.
 pub fn with_options(whole: &[u8], options: &[u8]) -> Vec<u8> {
     let mut packet = whole.to_vec();
-    let Some(ip) = Ip::of(whole).filter(|ip| !ip.is_ipv6()) else {
+    let Some(ip) = read::Ip::of(whole).filter(|ip| !ip.is_ipv6()) else {
         return packet;
     };
     let header = ip.header() + options.len();
@@ -145,7 +118,7 @@ pub fn may_fragment(mut packet: Vec<u8>) -> Vec<u8> {
 
 /// Behind what every fragment has.
 pub fn fragmentable(whole: &[u8]) -> usize {
-    match Ip::of(whole) {
+    match read::Ip::of(whole) {
         Some(ip) if ip.is_ipv6() => ip.length() - IPV6,
         Some(ip) => ip.body().len(),
         None => 0,
@@ -154,7 +127,7 @@ pub fn fragmentable(whole: &[u8]) -> usize {
 
 /// Bytes `from..to` of what is [`fragmentable`] as a fragment; `from` a multiple of 8. Of IPv6 the label is the id.
 pub fn fragment(whole: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
-    let ip = Ip::of(whole)?;
+    let ip = read::Ip::of(whole)?;
     let header = ip.length() - fragmentable(whole);
     let body = &ip.bytes[header..];
     let piece = body.get(from..to.min(body.len()))?;
@@ -189,7 +162,7 @@ pub fn mac_of(host: IpAddr) -> [u8; 6] {
 /// The packet as it arrives at `port`.
 pub fn arriving(port: Port, packet: Vec<u8>) -> Shot {
     let sender = match port {
-        Port::Lan(_) => Ip::of(&packet).map_or([2, 0, 0, 0, 0, 0xfe], |ip| mac_of(ip.src())),
+        Port::Lan(_) => read::Ip::of(&packet).map_or([2, 0, 0, 0, 0, 0xfe], |ip| mac_of(ip.src())),
         Port::Link(link) => [2, 0, 0, 0, 1, link as u8],
     };
     let mut frame = Vec::with_capacity(ETHERNET + packet.len());

@@ -41,29 +41,6 @@ impl Capture {
         })
     }
 
-    /// Lets a frame leave by a device.
-    pub fn send(&self, index: u32, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: all zero is an address.
-        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        to.sll_family = libc::AF_PACKET as u16;
-        to.sll_ifindex = index as i32;
-        // SAFETY: frame and address are as long as told.
-        let sent = unsafe {
-            libc::sendto(
-                self.socket.as_raw_fd(),
-                frame.as_ptr().cast(),
-                frame.len(),
-                0,
-                std::ptr::from_ref(&to).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        match sent {
-            0.. => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
     /// Meets every frame since the last call, with its device's index.
     pub fn drain(&mut self, mut meet: impl FnMut(u32, &[u8])) -> Result<()> {
         loop {

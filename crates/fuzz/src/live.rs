@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anabranch_frames::frame_socket;
 use anabranch_lab::topology::Anabranch;
 use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, bail};
-use nix::net::if_::if_nametoindex;
+use socket2::Socket;
 
 use crate::build::{self, GATEWAY_MAC, mac_of};
 use crate::capture::{Capture, Seen};
@@ -40,7 +41,8 @@ pub struct Passed {
 /// One end of a cable to the gateway.
 struct Far {
     port: Port,
-    index: u32,
+    /// What frames are sent by.
+    cable: Socket,
     capture: Capture,
     _namespace: Namespace,
 }
@@ -91,9 +93,8 @@ impl Live {
             for shot in batch {
                 let far = self.fars.iter().find(|far| far.port == shot.port);
                 let far = far.context("a port of the live site")?;
-                far.capture
-                    .send(far.index, &shot.frame)
-                    .with_context(|| shot.port.to_string())?;
+                let sent = far.cable.send(&shot.frame);
+                sent.with_context(|| shot.port.to_string())?;
                 passed.sent += 1;
             }
             if let Err(words) = self.settle(&mut passed)? {
@@ -117,7 +118,7 @@ impl Live {
             let ends = ((site.hosts[0].0, 2000), (site.servers[0], SENTINEL_PORT));
             let packet = build::udp(ends.0, ends.1, 1, &number.to_be_bytes());
             let shot = build::arriving(Port::Lan(0), packet);
-            self.fars[0].capture.send(self.fars[0].index, &shot.frame)?;
+            self.fars[0].cable.send(&shot.frame)?;
             let next = Instant::now() + Duration::from_millis(200);
             while Instant::now() < next {
                 match self.drain(number, passed)? {
@@ -240,11 +241,11 @@ fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
             }
         }
     }
-    let (capture, index) =
-        far.run(|| -> Result<_> { Ok((Capture::new(Seen::Arriving)?, if_nametoindex("far")?)) })??;
+    let (capture, cable) =
+        far.run(|| -> Result<_> { Ok((Capture::new(Seen::Arriving)?, frame_socket("far")?)) })??;
     Ok(Far {
         port,
-        index,
+        cable,
         capture,
         _namespace: far,
     })

@@ -1,23 +1,8 @@
 //! The checksum of the internet protocols from scratch (RFC 1071): nothing here is shared with the programs in C.
 
+pub use anabranch_frames::sum;
+
 use crate::read::{ICMP, ICMP6, Ip, TCP, UDP};
-
-/// One's complement sum of `parts` one after the other, all but the last of even length.
-pub fn sum(parts: &[&[u8]]) -> u16 {
-    let words = parts.iter().flat_map(|part| part.chunks(2));
-    let mut sum: u64 = words
-        .map(|word| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| u64::from(low)))
-        .sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
-/// Whether data that contains its own checksum sums to all ones.
-pub fn holds(parts: &[&[u8]]) -> bool {
-    sum(parts) == 0xffff
-}
 
 /// Where the checksum stands in a transport header.
 pub fn field(proto: u8) -> Option<usize> {
@@ -46,12 +31,12 @@ pub fn transport(ip: &Ip) -> Option<u16> {
 
 fn with_pseudo_header(ip: &Ip) -> u16 {
     if ip.proto() == ICMP {
-        return sum(&[ip.body()]);
+        return sum(ip.body());
     }
     let (at, size) = ip.addresses();
     let length = (ip.body().len() as u32).to_be_bytes();
     let pseudo = [&ip.bytes[at..at + 2 * size], &length, &[0, ip.proto()]].concat();
-    sum(&[&pseudo, ip.body()])
+    sum(&[&pseudo, ip.body()].concat())
 }
 
 /// Zero has two forms in one's complement.
@@ -78,7 +63,7 @@ pub fn mend_header(packet: &mut [u8]) {
         return;
     }
     packet[10..12].fill(0);
-    let check = !sum(&[&packet[..header]]);
+    let check = !sum(&packet[..header]);
     packet[10..12].copy_from_slice(&check.to_be_bytes());
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use anabranch_frames::{sent_by, sent_to, udp};
 use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, ensure};
 use aya::maps::{Array, PerCpuArray};
@@ -22,7 +23,6 @@ use aya::{Ebpf, EbpfLoader, Pod, include_bytes_aligned};
 
 use super::Span;
 use crate::cpu::{THIS_THREAD, pin};
-use crate::frame::Ends;
 use crate::testbed::{CLIENT, CLIENT_DEVICE, LAN_DEVICE, LINKS, Network, SERVER, isp_device};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/packets.bpf.o"));
@@ -89,11 +89,11 @@ fn load(network: &Network, flows: &[SocketAddrV4]) -> Result<Ebpf> {
     let mut frames =
         Array::<_, Frame>::try_from(programs.map_mut("frames").context("map frames")?)?;
     let (from, to) = (
-        mac(&network.client, CLIENT_DEVICE)?,
-        mac(&network.gateway, LAN_DEVICE)?,
+        network.client.mac(CLIENT_DEVICE)?,
+        network.gateway.mac(LAN_DEVICE)?,
     );
     for (index, &flow) in (0..).zip(flows) {
-        frames.set(index, frame(from, to, flow)?, 0)?;
+        frames.set(index, frame(from, to, flow), 0)?;
     }
     let generator: &mut Xdp = programs
         .program_mut("generate")
@@ -139,29 +139,8 @@ fn generate(generator: &Xdp, client: &Namespace, stop: &AtomicBool) -> Result<()
     Ok(())
 }
 
-fn frame(from_mac: [u8; 6], to_mac: [u8; 6], from: SocketAddrV4) -> Result<Frame> {
-    let ends = Ends {
-        from_mac,
-        to_mac,
-        from: from.into(),
-        to: SocketAddrV4::new(SERVER, SINK_PORT).into(),
-        ttl: 64,
-    };
-    let bytes = ends.udp(FRAME_BYTES)?;
-    Ok(Frame(bytes[..].try_into()?))
-}
-
-fn mac(namespace: &Namespace, device: &str) -> Result<[u8; 6]> {
-    let report: serde_json::Value =
-        serde_json::from_str(&namespace.ip(&format!("-json link show dev {device}"))?)?;
-    let text = report[0]["address"]
-        .as_str()
-        .context("a device without MAC")?;
-    let bytes: Result<Vec<u8>, _> = text
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16))
-        .collect();
-    bytes?
-        .try_into()
-        .map_err(|_| anyhow::anyhow!("{device} has MAC `{text}`"))
+fn frame(from_mac: [u8; 6], to_mac: [u8; 6], from: SocketAddrV4) -> Frame {
+    let packet = udp(from, (SERVER, SINK_PORT), &[0; FRAME_BYTES - 42]);
+    let frame = sent_by(from_mac, sent_to(to_mac, packet.frame()));
+    Frame(frame.try_into().expect("the frame's length"))
 }

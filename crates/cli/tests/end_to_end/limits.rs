@@ -1,11 +1,11 @@
 //! Floods, full tables and quotas: new flows may suffer, live ones may not.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
+use anabranch_core::Family;
+use anabranch_frames::{Ip, PacketSocket, tcp, udp};
 use anabranch_lab::topology::{LAN_PREFIX_LEN, Lab, LabSpec, SERVER};
 use anabranch_testbed::netns::Namespace;
-use etherparse::PacketBuilder;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::house::{DEADLINE, House, PAGE_BYTES, by_link, counted, link, status};
 use crate::programs::{Conversation, ECHO_PORT, Fetched, Visitor, curl, seen, serve_echo};
@@ -151,58 +151,39 @@ fn second_host(lab: &Lab) -> Namespace {
 
 /// A LAN host that sends packets its own kernel knows nothing of.
 struct Flooder {
-    socket: Socket,
-    from: [u8; 4],
+    socket: PacketSocket,
+    from: IpAddr,
 }
 
 impl Flooder {
     fn new(lab: &Lab) -> Self {
-        let IpAddr::V4(from) = lab.client_addresses()[1] else {
-            panic!("the lab is an IPv4 one")
-        };
-        let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc_raw())));
+        let open = || PacketSocket::open(Family::V4).unwrap();
         Self {
-            socket: lab.clients().run(open).unwrap().unwrap(),
-            from: from.octets(),
+            socket: lab.clients().run(open).unwrap(),
+            from: lab.client_addresses()[1],
         }
     }
 
-    /// Ever other ones. Nobody is at their address: none is ever answered.
-    fn syn(&self, number: u32) -> Packet {
+    /// Each number is another connection attempt, to an address of nobody: none is ever answered.
+    fn syn(&self, number: u32) -> Ip {
         let (source, target) = (
             1024 + (number % 60_000) as u16,
             80 + (number / 60_000) as u16,
         );
-        let syn = PacketBuilder::ipv4(self.from, NOBODY.octets(), 64)
-            .tcp(source, target, number, 65_535)
-            .syn();
-        let mut packet = Vec::new();
-        syn.write(&mut packet, &[]).unwrap();
-        (packet, NOBODY)
+        tcp((self.from, source), (NOBODY, target), "S", number, 0).ip()
     }
 
     /// A question to the echo server.
-    fn question(&self, source: u16) -> Packet {
-        let question = PacketBuilder::ipv4(self.from, SERVER.octets(), 64).udp(source, ECHO_PORT);
-        let mut packet = Vec::new();
-        question.write(&mut packet, b"?").unwrap();
-        (packet, SERVER)
+    fn question(&self, source: u16) -> Ip {
+        udp((self.from, source), (SERVER, ECHO_PORT), b"?")
     }
 
-    fn send(&self, packets: impl Iterator<Item = Packet>) {
-        for (packet, to) in packets {
-            let to = SockAddr::from(SocketAddr::from((to, 0)));
+    fn send(&self, packets: impl Iterator<Item = Ip>) {
+        for packet in packets {
             // A full queue drops, as a flood's would.
-            let _ = self.socket.send_to(&packet, &to);
+            let _ = self.socket.send(&packet);
         }
     }
 }
 
-type Packet = (Vec<u8>, Ipv4Addr);
-
 const NOBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
-
-/// IPPROTO_RAW: the IP header is ours.
-fn libc_raw() -> i32 {
-    255
-}

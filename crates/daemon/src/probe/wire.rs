@@ -356,6 +356,7 @@ fn is_echo_reply_v6(message: &[u8], echo: IcmpEchoHeader) -> bool {
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
+    use anabranch_frames::{icmp, tcp};
     use hickory_proto::op::ResponseCode;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -363,7 +364,8 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(5);
     const BRIEFLY: Duration = Duration::from_millis(100);
-    /// Codes of "destination unreachable" (RFC 792).
+    /// "Destination unreachable", and codes of it (RFC 792).
+    const UNREACHABLE: u8 = 3;
     const HOST: u8 = 1;
     const PORT: u8 = 3;
 
@@ -532,9 +534,8 @@ mod tests {
         let mut quote = syn[..QUOTED].to_vec();
         let sequence = u32::from_be_bytes(quote[SEQUENCE].try_into().unwrap());
         quote[SEQUENCE].copy_from_slice(&sequence.wrapping_add(off).to_be_bytes());
-        let code = etherparse::icmpv4::DestUnreachableHeader::from_values(code, 0).unwrap();
-        let header = Icmpv4Header::with_checksum(Icmpv4Type::DestinationUnreachable(code), &quote);
-        [header.to_bytes().as_slice(), &quote].concat()
+        let localhost = Ipv4Addr::LOCALHOST.into();
+        icmp(localhost, localhost, (UNREACHABLE, code), [0; 4], &quote).body
     }
 
     /// The refusal of a SYN by who saw its ports alone: a guessed acknowledgement, or none.
@@ -543,15 +544,11 @@ mod tests {
         let Some(TransportSlice::Tcp(syn)) = sliced.transport else {
             panic!("a SYN")
         };
-        let mut reset = TcpHeader::new(syn.destination_port(), syn.source_port(), 0, 0);
-        reset.rst = true;
-        reset.ack = acknowledgement.is_some();
-        reset.acknowledgment_number = acknowledgement.unwrap_or(0);
-        let localhost = Ipv4Addr::LOCALHOST.octets();
-        reset.checksum = reset
-            .calc_checksum_ipv4_raw(localhost, localhost, &[])
-            .unwrap();
-        reset.to_bytes().to_vec()
+        let ends = [syn.destination_port(), syn.source_port()];
+        let [from, to] = ends.map(|port| (Ipv4Addr::LOCALHOST, port));
+        let flags = if acknowledgement.is_some() { "RA" } else { "R" };
+        let acknowledgement = acknowledgement.unwrap_or(0);
+        tcp(from, to, flags, 0, acknowledgement).ip().body
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, TcpListener};
 
 use anabranch_api::{LinkStatus, PathStatus};
+use anabranch_frames::router_advertisement;
 use anabranch_testbed::netns::Namespace;
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -84,7 +85,7 @@ impl Rig {
         self.advertise_by(
             Ipv6Addr::UNSPECIFIED,
             device,
-            &advertisement(prefix, preferred_s),
+            &router_advertisement(prefix, preferred_s),
         );
     }
 
@@ -106,22 +107,6 @@ impl Rig {
             })
             .unwrap();
     }
-}
-
-/// Of a router and a prefix (RFC 4861 section 4.2).
-fn advertisement(prefix: Ipv6Addr, preferred_s: u32) -> Vec<u8> {
-    const ROUTER_LIFETIME_S: u16 = 1800;
-    const VALID_S: u32 = 7200;
-    const ON_LINK_AND_AUTONOMOUS: u8 = 0xC0;
-    let mut message = vec![134, 0, 0, 0, 64, 0];
-    message.extend(ROUTER_LIFETIME_S.to_be_bytes());
-    message.extend([0; 8]);
-    message.extend([3, 4, 64, ON_LINK_AND_AUTONOMOUS]);
-    message.extend(VALID_S.to_be_bytes());
-    message.extend(preferred_s.to_be_bytes());
-    message.extend([0; 4]);
-    message.extend(prefix.octets());
-    message
 }
 
 fn path(link: &LinkStatus, family: Family) -> Option<PathStatus> {
@@ -289,7 +274,7 @@ impl Rogue {
 
     fn advertises(&self, rig: &Rig, prefix: Ipv6Addr) {
         const PREFERENCE_HIGH: u8 = 0b01 << 3;
-        let mut message = advertisement(prefix, 3600);
+        let mut message = router_advertisement(prefix, 3600);
         (message[4], message[5]) = (1, PREFERENCE_HIGH);
         rig.advertise_by(self.router, "wan0", &message);
     }

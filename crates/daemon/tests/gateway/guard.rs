@@ -10,18 +10,13 @@ use std::time::Duration;
 
 use anabranch_api::{Request, Response};
 use anabranch_core::Family;
+use anabranch_frames::{Ip, IpNumber, PacketSocket, tcp};
 use anabranch_testbed::netns::{Exit, Namespace};
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::signal::Signal;
 
 use crate::rig::*;
 
-const FIN: u8 = 0x01;
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const PSH: u8 = 0x08;
-const ACK: u8 = 0x10;
-const URG: u8 = 0x20;
 /// GRE, ESP, SCTP, and one for experiments (RFC 3692).
 const PROTOCOLS: [u8; 4] = [47, 50, 132, 253];
 const NFT_WORKS: &str = "works";
@@ -126,32 +121,34 @@ impl Rig {
     }
 
     /// Sends `count` TCP segments of connections that do not exist, from all over the LAN.
-    fn segments(&self, flags: u8, count: u16) {
+    fn segments(&self, flags: &str, count: u16) {
         self.segments_of(100, flags, count);
     }
 
-    /// Sends a packet of each of some protocols that are neither TCP, UDP nor ICMP.
-    fn packets_of(&self, protocols: &[u8]) {
-        self.packets_of_host(20, protocols);
+    /// The same, from so many hosts.
+    fn segments_of(&self, hosts: u8, flags: &str, count: u16) {
+        let to = (self.plan().address(), 443);
+        let segment = |number: u16| {
+            let host = 100 + (number % u16::from(hosts)) as u8;
+            tcp((self.lan_host(host), 1024 + number), to, flags, 1, 0).ip()
+        };
+        self.send((0..count).map(segment));
     }
 
-    /// The same from another host.
+    /// Sends a packet of each of some protocols that are neither TCP, UDP nor ICMP.
     fn packets_of_host(&self, host: u8, protocols: &[u8]) {
         let (from, to) = (self.lan_host(host), self.plan().address());
-        let packet = |protocol: &u8| segments::of_protocol(from, to, *protocol);
-        let send = || segments::send(to, protocols.iter().map(packet));
-        self.client.run(send).unwrap();
+        let packet = |protocol: &u8| Ip::new(IpNumber(*protocol), from, to, vec![0; 32]);
+        self.send(protocols.iter().map(packet));
     }
 
-    /// The same, from so many hosts.
-    fn segments_of(&self, hosts: u8, flags: u8, count: u16) {
-        let to = self.plan().address();
-        let packet = |number: u16| {
-            let host = 100 + (number % u16::from(hosts)) as u8;
-            segments::segment(self.lan_host(host), to, flags, 1024 + number)
-        };
-        let send = || segments::send(to, (0..count).map(packet));
-        self.client.run(send).unwrap();
+    /// Into the LAN.
+    fn send(&self, packets: impl Iterator<Item = Ip>) {
+        let open = || PacketSocket::open(self.family()).unwrap();
+        let socket = self.client.run(open).unwrap();
+        for packet in packets {
+            socket.send(&packet).unwrap();
+        }
     }
 }
 
@@ -393,7 +390,7 @@ fn nothing_leaves_a_link_with_a_source_that_is_not_the_links(family: Family) {
         rig.write_config(&rig.with_nat(&format!("fallback = \"{fallback}\"")));
         let daemon = rig.start();
         detach_programs(&rig);
-        for flags in [SYN | ACK, RST, FIN | PSH | URG, 0] {
+        for flags in ["SA", "R", "FPU", ""] {
             rig.segments(flags, 4);
         }
         let untranslated = || {
@@ -401,7 +398,7 @@ fn nothing_leaves_a_link_with_a_source_that_is_not_the_links(family: Family) {
             packets(&daemon, "kernel-foreign-source") + packets(&daemon, "kernel-invalid")
         };
         let before = untranslated();
-        rig.packets_of(&PROTOCOLS);
+        rig.packets_of_host(20, &PROTOCOLS);
         if fallback == "refuse" {
             until("nothing translates them, so none leaves", || {
                 untranslated() == before + PROTOCOLS.len() as u64
@@ -460,7 +457,7 @@ fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box(family: F
         text.unwrap().parse().unwrap()
     };
     let survives_flood = |what: &str| {
-        for flags in [SYN, ACK, SYN | ACK] {
+        for flags in ["S", "A", "SA"] {
             rig.segments(flags, FLOOD);
         }
         let filled = filled();
@@ -491,7 +488,7 @@ fn one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others(family: Fa
     let daemon = rig.start();
     detach_programs(&rig);
     let neighbour = rig.second_host(30);
-    rig.segments_of(1, SYN, 20_000);
+    rig.segments_of(1, "S", 20_000);
     let ping = ["-c", "1", "-W", "5", rig.plan().server];
     neighbour.exec("ping", &ping).unwrap();
     assert!(packets(&daemon, "kernel-source-rate") > 15_000);
@@ -502,7 +499,7 @@ fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on(family: Fam
     let rig = Rig::of(family);
     let daemon = rig.start();
     detach_programs(&rig);
-    rig.segments(ACK, 300);
+    rig.segments("A", 300);
     let before = packets(&daemon, "kernel-unknown");
     assert!(before > 0);
     rig.write_config(&rig.with_nat("forwards = \"kernel\""));
@@ -577,61 +574,4 @@ fn an_nft_that_fails_at_first_is_asked_again() {
         rules.contains("fwmark")
     });
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
-}
-
-/// TCP segments from nowhere, and packets of other protocols.
-mod segments {
-    use std::net::{IpAddr, SocketAddr};
-
-    use etherparse::{IpHeaders, IpNumber, PacketBuilder, PacketBuilderStep, TcpHeader};
-    use socket2::{Domain, Protocol, Socket, Type};
-
-    use super::{ACK, FIN, PSH, RST, SYN, URG};
-
-    pub fn send(to: IpAddr, packets: impl Iterator<Item = Vec<u8>>) {
-        let to = SocketAddr::new(to, 0);
-        // Which sends packets as they are written.
-        let raw = Some(Protocol::from(libc::IPPROTO_RAW));
-        let socket = Socket::new(Domain::for_address(to), Type::RAW, raw).unwrap();
-        for packet in packets {
-            socket.send_to(&packet, &to.into()).unwrap();
-        }
-    }
-
-    fn between(from: IpAddr, to: IpAddr) -> PacketBuilderStep<IpHeaders> {
-        match (from, to) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                PacketBuilder::ipv4(from.octets(), to.octets(), 64)
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                PacketBuilder::ipv6(from.octets(), to.octets(), 64)
-            }
-            _ => panic!("{from} and {to} are of two families"),
-        }
-    }
-
-    pub fn of_protocol(from: IpAddr, to: IpAddr, protocol: u8) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        between(from, to)
-            .write(&mut bytes, IpNumber(protocol), &[0; 32])
-            .unwrap();
-        bytes
-    }
-
-    pub fn segment(from: IpAddr, to: IpAddr, flags: u8, port: u16) -> Vec<u8> {
-        let is_set = |bit| flags & bit != 0;
-        let mut header = TcpHeader::new(port, 443, 1, 1024);
-        header.fin = is_set(FIN);
-        header.syn = is_set(SYN);
-        header.rst = is_set(RST);
-        header.psh = is_set(PSH);
-        header.ack = is_set(ACK);
-        header.urg = is_set(URG);
-        let mut bytes = Vec::new();
-        between(from, to)
-            .tcp_header(header)
-            .write(&mut bytes, &[])
-            .unwrap();
-        bytes
-    }
 }

@@ -9,7 +9,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod families;
-mod frame;
 mod ipv4;
 mod ipv6;
 #[path = "../common/property.rs"]
@@ -18,3 +17,5 @@ mod rig;
 #[path = "../common/site.rs"]
 mod site;
 mod trunk;
+
+use anabranch_frames as frame;

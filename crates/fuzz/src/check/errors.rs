@@ -79,20 +79,14 @@ fn is_of_line(address: IpAddr) -> bool {
 }
 
 fn demand_quoted_sums(was: &Ip, is: &Ip) -> Verdict {
-    let before = sum::sum(&[&was.bytes[..was.header()]]);
-    let after = sum::sum(&[&is.bytes[..is.header()]]);
+    let before = sum::sum(&was.bytes[..was.header()]);
+    let after = sum::sum(&is.bytes[..is.header()]);
     demand!(
         was.is_ipv6() || sum::is_same(before, after),
         "the quoted header's checksum does not follow"
     );
-    let residues = (sum::transport(was), sum::transport(is));
-    let is_same_sum = match residues {
-        (None, None) => true,
-        (Some(before), Some(after)) => sum::is_same(before, after),
-        _ => false,
-    };
     demand!(
-        is_same_sum,
+        sum::follows(sum::transport(was), sum::transport(is)),
         "the quoted transport checksum was not restored"
     );
     Ok(())

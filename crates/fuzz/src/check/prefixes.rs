@@ -14,8 +14,8 @@ pub(super) fn translated(host: Ipv6Addr, (prefix, length): (Ipv6Addr, u8)) -> Op
     let at = candidates.into_iter().find(|&at| words[at] != 0xffff)?;
     let is_neutral = |word: &u16| {
         words[at] = *word;
-        let is = sum::sum(&[&Ipv6Addr::from(words).octets()]);
-        sum::is_same(is, sum::sum(&[&host.octets()]))
+        let is = sum::sum(&Ipv6Addr::from(words).octets());
+        sum::is_same(is, sum::sum(&host.octets()))
     };
     // Never all ones (section 3.6).
     let word = (0..0xffff).find(is_neutral)?;

@@ -1,8 +1,11 @@
 //! The frames of a flood: a template, and which of its fields are random.
 
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use anabranch_frames::{
+    Ip, IpNumber, echo, icmp, mss_option, router_advertisement, tcp, udp, udp_without_checksum,
+};
 use anabranch_scenario::Family;
 use aya::Pod;
 
@@ -14,13 +17,15 @@ const FRAME_MAX: usize = 128;
 const FRAME_MIN: usize = 60;
 /// A priority tag, or one of VLAN 1, before one of VLAN 5 (IEEE 802.1Q §9.6).
 const DOUBLE_TAG: [u8; 8] = [0x81, 0, 0, 0, 0x81, 0, 0, 5];
-/// A TCP header with one option of four bytes, or another header and data.
+/// A TCP header with one option, or another header and data.
 const L4_BYTES: usize = 24;
-/// An extension header of IPv6 says so, or the header of IPv4 (RFC 8200 section 4.5).
+const MSS_BYTES: usize = 4;
+const UDP_BYTES: usize = 8;
+const DATA: [u8; L4_BYTES - UDP_BYTES] = [0; 16];
+/// Of both ends, where it is not random.
+const PORT: u16 = 1024;
+/// An extension header of IPv6 (RFC 8200 section 4.5).
 const FRAGMENT_BYTES: usize = 8;
-/// As many options as IPv4 has room for, and six extension headers of IPv6, as many as are stepped over.
-const OPTIONS_BYTES: usize = 40;
-const EXTENSIONS: usize = 6;
 const ICMP_BYTES: usize = 8;
 
 /// Connections that Linux tracks on a machine of some memory.
@@ -71,78 +76,68 @@ pub(super) enum Payload {
 }
 
 impl Payload {
-    fn protocol(self, family: Family) -> u8 {
-        match (self, family) {
-            (Self::Syn | Self::SynOfServer | Self::Ack, _) => 6,
-            (Self::Udp | Self::Question | Self::Chain, _) => 17,
-            (Self::FirstFragment | Self::LaterFragment, _) => 17,
-            (Self::Echo | Self::Error | Self::Advertisement, Family::V4) => 1,
-            (Self::Echo | Self::Error | Self::Advertisement, Family::V6) => 58,
-        }
-    }
-
-    /// Flags and offset of the IP header (RFC 791 §3.1).
-    fn fragment(self) -> u16 {
-        match self {
-            Self::FirstFragment => 0x2000,
-            Self::LaterFragment => 1480 / 8,
-            _ => 0x4000,
-        }
-    }
-
     fn is_fragment(self) -> bool {
         matches!(self, Self::FirstFragment | Self::LaterFragment)
     }
 
+    /// Where the checksum of the transport stands in it; 0: a datagram in fragments goes without.
     fn checksum_at(self) -> usize {
         match self {
             Self::Syn | Self::SynOfServer | Self::Ack => 16,
             Self::Udp | Self::Question | Self::Chain => 6,
             Self::Echo | Self::Error | Self::Advertisement => 2,
-            // A datagram in fragments goes without.
             Self::FirstFragment | Self::LaterFragment => 0,
         }
     }
 
-    /// The header of the transport and what is behind it.
-    fn transport(self, ends: &Ends) -> Vec<u8> {
-        let mut bytes = vec![0; L4_BYTES];
-        let flags = match self {
-            Self::Syn | Self::SynOfServer => 0x02,
-            _ => 0x10,
+    fn packet(self, source: IpAddr, destination: IpAddr) -> Ip {
+        let [from, to] = [source, destination].map(|end| SocketAddr::new(end, PORT));
+        let segment = |from: SocketAddr, flags: &str| {
+            let segment = tcp(from, to, flags, 0, 1);
+            segment.options(&mss_option(1460)).ip()
         };
         match self {
-            // Ports of 1024 where they are not random; a header of six words with a segment size of 1460.
-            Self::Syn | Self::SynOfServer | Self::Ack => {
-                bytes[..4].copy_from_slice(&[4, 0, 4, 0]);
-                if self == Self::SynOfServer {
-                    bytes[..2].copy_from_slice(&TCP_PORT.to_be_bytes());
-                }
-                bytes[8] = 1;
-                bytes[12..16].copy_from_slice(&[0x60, flags, 0xff, 0xff]);
-                bytes[20..24].copy_from_slice(&[2, 4, 0x05, 0xb4]);
+            Self::Syn => segment(from, "S"),
+            Self::SynOfServer => segment((source, TCP_PORT).into(), "S"),
+            Self::Ack => segment(from, "A"),
+            Self::Udp => udp(from, to, &DATA),
+            Self::Question => udp(from, (destination, UDP_PORT), &DATA),
+            Self::FirstFragment => {
+                udp_without_checksum(from, to, &[0; 1500 - UDP_BYTES]).fragment(0, L4_BYTES)
             }
-            Self::Udp | Self::Chain => bytes[..6].copy_from_slice(&[4, 0, 4, 0, 0, L4_BYTES as u8]),
-            Self::Question => {
-                bytes[..6].copy_from_slice(&[4, 0, 0, UDP_PORT as u8, 0, L4_BYTES as u8]);
+            Self::LaterFragment => {
+                let datagram = udp_without_checksum(from, to, &[0; 1480 + DATA.len()]);
+                datagram.fragment(1480, 1480 + L4_BYTES)
             }
-            Self::FirstFragment => bytes[..6].copy_from_slice(&[4, 0, 4, 0, 0x05, 0xdc]),
-            Self::Echo => bytes[0] = if ends.is_ipv6() { 128 } else { 8 },
-            Self::LaterFragment => {}
-            Self::Error => return ends.error(),
-            Self::Advertisement => return advertisement(),
+            Self::Chain => chain(udp(from, to, &DATA)),
+            Self::Echo => echo(source, destination, 0, &DATA),
+            Self::Error => {
+                let kind = if source.is_ipv4() { (3, 4) } else { (2, 0) };
+                let syn = Self::Syn.packet(destination, source).packet();
+                let quoted = &syn[..syn.len() - MSS_BYTES];
+                icmp(source, destination, kind, [0, 0, 0x05, 0], quoted)
+            }
+            Self::Advertisement => {
+                let message = router_advertisement(ROGUE_NETWORK, 3600);
+                Ip::new(IpNumber::IPV6_ICMP, source, destination, message)
+            }
         }
-        bytes
     }
 }
 
-/// Of a default router for half an hour, and of a network for two hours, whose addresses hosts may make up.
-fn advertisement() -> Vec<u8> {
-    let router = [134, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
-    let network = [
-        3, 4, 64, 0xc0, 0, 0, 0x1c, 0x20, 0, 0, 0x0e, 0x10, 0, 0, 0, 0,
-    ];
-    [&router[..], &network, &ROGUE_NETWORK.octets()].concat()
+/// Behind as many options as IPv4 has room for, or as many extension headers of IPv6 as are stepped over.
+fn chain(packet: Ip) -> Ip {
+    match packet.header.family() {
+        // No operation, forty times.
+        Family::V4 => packet.ip_options(&[1; 40]),
+        // Six headers of options that pad.
+        Family::V6 => (0..6).fold(packet, |packet, _| {
+            packet.extension(
+                IpNumber::IPV6_DESTINATION_OPTIONS,
+                &[0, 0, 1, 4, 0, 0, 0, 0],
+            )
+        }),
+    }
 }
 
 /// Addresses in network byte order, of IPv4 the last word: `first`, with any bits of `mask`.
@@ -218,48 +213,6 @@ impl Ends {
     fn is_ipv6(&self) -> bool {
         self.source.is_ipv6()
     }
-
-    fn family(&self) -> Family {
-        self.source.into()
-    }
-
-    /// "Too big", about a SYN that the destination sent to the source.
-    fn error(&self) -> Vec<u8> {
-        let kind = if self.is_ipv6() { [2, 0] } else { [3, 4] };
-        let head = [kind[0], kind[1], 0, 0, 0, 0, 0x05, 0];
-        let back = Ends {
-            source: self.destination,
-            destination: self.source,
-            ..*self
-        };
-        let syn = Payload::Syn.transport(&back);
-        let quoted = back.header(Payload::Syn, 64, &[], syn.len());
-        [&head, &quoted[..], &syn[..20]].concat()
-    }
-
-    /// The IP header, with `extensions` behind it, before `length` bytes.
-    fn header(&self, payload: Payload, ttl: u8, extensions: &[u8], length: usize) -> Vec<u8> {
-        let protocol = payload.protocol(self.family());
-        let extended = (extensions.len() + length) as u16;
-        let head = match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let [high, low] = (extended + 20).to_be_bytes();
-                let words = (5 + extensions.len() / 4) as u8;
-                let fragment = payload.fragment().to_be_bytes();
-                let head = [0x40 | words, 0, high, low, 0, 0, fragment[0], fragment[1]];
-                let rest = [ttl, protocol, 0, 0];
-                [&head, &rest[..], &source.octets(), &destination.octets()].concat()
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let [high, low] = extended.to_be_bytes();
-                let next = payload.first_extension().unwrap_or(protocol);
-                let head = [0x60, 0, 0, 0, high, low, next, ttl];
-                [&head, &source.octets()[..], &destination.octets()].concat()
-            }
-            _ => unreachable!("both ends are of the attack's family"),
-        };
-        [&head, extensions].concat()
-    }
 }
 
 /// What a flood consists of.
@@ -279,43 +232,6 @@ pub(super) struct Recipe {
 /// See [`Recipe::turns`].
 pub(super) const TRACKED: u32 = 0;
 
-impl Payload {
-    fn first_extension(self) -> Option<u8> {
-        match self {
-            Self::Chain => Some(DESTINATION),
-            payload if payload.is_fragment() => Some(FRAGMENT),
-            _ => None,
-        }
-    }
-
-    /// What stands between the header and the transport.
-    fn extensions(self, family: Family) -> Vec<u8> {
-        match (self, family) {
-            // No operation, forty times.
-            (Self::Chain, Family::V4) => vec![1; OPTIONS_BYTES],
-            (Self::Chain, Family::V6) => {
-                let last = self.protocol(family);
-                let next = (1..EXTENSIONS).map(|_| DESTINATION).chain([last]);
-                // Options that pad.
-                next.flat_map(|next| [next, 0, 1, 4, 0, 0, 0, 0]).collect()
-            }
-            (payload, Family::V6) if payload.is_fragment() => {
-                let [high, low] = match payload {
-                    Self::FirstFragment => 1u16,
-                    _ => 1480,
-                }
-                .to_be_bytes();
-                vec![self.protocol(family), 0, high, low, 0, 0, 0, 0]
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// Next headers of IPv6.
-const FRAGMENT: u8 = 44;
-const DESTINATION: u8 = 60;
-
 /// A twentieth more than the kernel tracks connections.
 fn beyond_tracked() -> u32 {
     let max = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max");
@@ -327,9 +243,9 @@ fn beyond_tracked() -> u32 {
 impl Recipe {
     pub fn plan(self, ends: &Ends) -> Plan {
         let (payload, is_ipv6) = (self.payload, ends.is_ipv6());
-        let extensions = payload.extensions(ends.family());
-        let transport = payload.transport(ends);
-        let header = ends.header(payload, self.ttl, &extensions, transport.len());
+        let packet = payload.packet(ends.source, ends.destination).ttl(self.ttl);
+        let (protocol, transport) = (packet.header.protocol, packet.body.len());
+        let packet = packet.packet();
         let [from, to] = ends.macs;
         let mut ethernet = [to, from].concat();
         if self.random & (random::MAC | random::HOST) != 0 {
@@ -341,8 +257,8 @@ impl Recipe {
         }
         ethernet.extend(if is_ipv6 { [0x86, 0xdd] } else { [0x08, 0x00] });
         let ip = ethernet.len();
-        let l4 = ip + header.len();
-        let whole = [ethernet, header, transport.clone()].concat();
+        let l4 = ip + packet.len() - transport;
+        let whole = [ethernet, packet].concat();
         let mut frame = [0; FRAME_MAX];
         frame[..whole.len()].copy_from_slice(&whole);
         let quoted = if is_ipv6 { 40 } else { 20 };
@@ -355,8 +271,8 @@ impl Recipe {
             length: whole.len().max(FRAME_MIN) as u32,
             ip: ip as u32,
             l4: l4 as u32,
-            l4_length: transport.len() as u32,
-            protocol: payload.protocol(ends.family()).into(),
+            l4_length: transport as u32,
+            protocol: protocol.0.into(),
             ports: match payload {
                 Payload::Error => l4 + ICMP_BYTES + quoted,
                 _ => l4,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_scenario::Family;
 
 use super::kinds::foreign;
-use super::site::{BROKEN, CONTAINER, HOST_DEVICE, ISP_DEVICE, Site, mac};
+use super::site::{BROKEN, CONTAINER, HOST_DEVICE, ISP_DEVICE, Site};
 use crate::topology::{LAN_DEVICE, Result, lan, transit, wan};
 use anabranch_testbed::netns::Namespace;
 
@@ -152,7 +152,7 @@ fn know(
     address: IpAddr,
     (other, its): (&Namespace, &str),
 ) -> Result<()> {
-    let mac = mac(other, its)?.map(|byte| format!("{byte:02x}")).join(":");
+    let mac = other.mac(its)?.map(|byte| format!("{byte:02x}")).join(":");
     let known = format!("neigh replace {address} lladdr {mac} dev {device} nud permanent");
     host.ip(&known).map(drop).map_err(Into::into)
 }

@@ -87,7 +87,7 @@ impl Cable<'_> {
     /// Of the sender, and of whom the frames are for.
     pub fn macs(&self) -> Result<[[u8; 6]; 2]> {
         let (far, device) = self.far;
-        Ok([mac(self.near, self.device)?, mac(far, device)?])
+        Ok([self.near.mac(self.device)?, far.mac(device)?])
     }
 }
 
@@ -167,7 +167,7 @@ impl Site {
         self.switch
             .ip(&format!("link set {port} master {BRIDGE}"))?;
         polled(&self.switch, port)?;
-        let known = mac(host, device)?.map(|byte| format!("{byte:02x}"));
+        let known = host.mac(device)?.map(|byte| format!("{byte:02x}"));
         for words in [
             format!("link set dev {port} learning off flood off"),
             format!("fdb replace {} dev {port} master static", known.join(":")),
@@ -388,17 +388,4 @@ fn spec(family: Family, round_trip: Duration, scene: Scene) -> LabSpec {
         }
     }
     spec
-}
-
-/// The MAC of a device.
-pub(super) fn mac(namespace: &Namespace, device: &str) -> Result<[u8; 6]> {
-    let text = namespace.ip(&format!("-json link show dev {device}"))?;
-    let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    let bytes = report[0]["address"].as_str().unwrap_or_default().split(':');
-    let bytes: Vec<_> = bytes
-        .filter_map(|byte| u8::from_str_radix(byte, 16).ok())
-        .collect();
-    bytes
-        .try_into()
-        .map_err(|_| LabError::Load(format!("{device} has no MAC in {text}")))
 }

@@ -62,17 +62,41 @@ impl Namespace {
         self.exec("ethtool", &args).map(drop)
     }
 
-    /// The device's counters (`ip -s link`).
-    pub fn counters(&self, device: &str) -> Result<Counters> {
+    /// The hardware address of a device with Ethernet.
+    pub fn mac(&self, device: &str) -> Result<[u8; 6]> {
+        let report = self.link_report(device)?;
+        let text = report["address"].as_str().unwrap_or_default();
+        let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+        let bytes: Option<Vec<u8>> = bytes.map(std::result::Result::ok).collect();
+        bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .ok_or_else(|| self.missing(device, "address"))
+    }
+
+    /// What `ip -json -s link` tells of a device.
+    fn link_report(&self, device: &str) -> Result<Value> {
         let report = self.ip(&format!("-json -s link show dev {device}"))?;
-        let missing = |what| NetnsError::Report {
+        let mut report: Value =
+            serde_json::from_str(&report).map_err(|_| self.missing(device, "JSON"))?;
+        Ok(report[0].take())
+    }
+
+    fn missing(&self, device: &str, what: &'static str) -> NetnsError {
+        NetnsError::Report {
             namespace: self.name().to_owned(),
             device: device.to_owned(),
             what,
+        }
+    }
+
+    /// The device's counters (`ip -s link`).
+    pub fn counters(&self, device: &str) -> Result<Counters> {
+        let report = self.link_report(device)?;
+        let stats = &report["stats64"];
+        let read = |side: &str, what| {
+            let value = stats[side][what].as_u64();
+            value.ok_or_else(|| self.missing(device, what))
         };
-        let report: Value = serde_json::from_str(&report).map_err(|_| missing("JSON"))?;
-        let stats = &report[0]["stats64"];
-        let read = |side: &str, what| stats[side][what].as_u64().ok_or_else(|| missing(what));
         Ok(Counters {
             rx_packets: read("rx", "packets")?,
             rx_bytes: read("rx", "bytes")?,

@@ -2,11 +2,14 @@
 
 use std::io::Read;
 
-use super::{connections::pair, raw::*, *};
+use super::{connections::pair, *};
+use anabranch_frames::{frame_socket, sent_by, sent_to, tcp};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 const LIVE: usize = 1000;
 const SYNS: u32 = 200_000;
+/// One network card, and so one host whatever its addresses.
+const FLOODER: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 pub fn allow_descriptors(count: u64) {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -21,12 +24,9 @@ fn syn(number: u32, gateway_mac: [u8; 6]) -> Vec<u8> {
     let spread = number.wrapping_mul(0x9e37_79b1);
     let from = nth(SITE.lan.0, 10 + (spread >> 24) % 240);
     let to = nth(SITE.internet, spread & 0x00ff_ffff);
-    let mut tcp = [0; 20];
-    tcp[..2].copy_from_slice(&(1024 + (spread % 64000) as u16).to_be_bytes());
-    tcp[2..4].copy_from_slice(&80u16.to_be_bytes());
-    tcp[4..8].copy_from_slice(&spread.to_be_bytes());
-    tcp[12..14].copy_from_slice(&[0x50, 0x02]);
-    frame(gateway_mac, &[], &packet(from, to, TCP, &tcp))
+    let from = (from, 1024 + (spread % 64000) as u16);
+    let syn = tcp(from, (to, 80), "S", spread, 0).frame();
+    sent_by(FLOODER, sent_to(gateway_mac, syn))
 }
 
 #[test]
@@ -43,13 +43,13 @@ fn a_flood_of_syns_costs_no_live_connection_and_the_books_balance_after_it() {
     let mut pairs: Vec<_> = (0..LIVE).map(|_| pair(&site, &listener)).collect();
     assert_eq!(site.plane().confirmed().unwrap(), LIVE as u64);
 
-    let mac = mac_of(&site.gateway, "lan0");
+    let mac = site.gateway.mac("lan0").unwrap();
     let mut echoed = 0;
     std::thread::scope(|scope| {
         let flood = scope.spawn(|| {
             site.client
                 .run(|| {
-                    let socket = frame_socket("eth0");
+                    let socket = frame_socket("eth0").unwrap();
                     (0..SYNS)
                         .filter(|number| socket.send(&syn(*number, mac)).is_ok())
                         .count()

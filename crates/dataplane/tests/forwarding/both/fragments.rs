@@ -1,10 +1,14 @@
 //! Packets written by hand: fragments in any order, twice, or among a flood of others, frames with tags, other protocols.
 
+use anabranch_frames::{Ip, IpNumber, frame_socket, sent_to, udp};
+
 use super::{
     connections::{FALLBACK_MARK, kernel_nat},
-    raw::*,
     *,
 };
+
+/// Payload of a fragment.
+const PIECE: usize = 1024;
 
 /// A client and a server that know each other, and the client's external endpoint.
 fn acquaintances(site: &Site) -> (UdpSocket, UdpSocket, SocketAddr) {
@@ -22,8 +26,21 @@ fn ends() -> (SocketAddr, SocketAddr) {
     ((CLIENT, 4000).into(), (SERVER, 53).into())
 }
 
+/// A UDP datagram, in fragments if it is longer than one of them.
+fn pieces(from: SocketAddr, to: SocketAddr, id: u16, payload: &[u8]) -> Vec<Ip> {
+    let whole = udp(from, to, payload).id(id);
+    let length = whole.body.len();
+    match length <= PIECE {
+        true => vec![whole],
+        false => (0..length)
+            .step_by(PIECE)
+            .map(|at| whole.fragment(at, at + PIECE))
+            .collect(),
+    }
+}
+
 /// The pieces of one datagram in an order of their own.
-type Order = fn(Vec<Vec<u8>>) -> Vec<Vec<u8>>;
+type Order = fn(Vec<Ip>) -> Vec<Ip>;
 
 #[test]
 fn fragments_in_any_order_and_twice_arrive_as_one_datagram_both_ways() {
@@ -47,13 +64,9 @@ fn fragments_in_any_order_and_twice_arrive_as_one_datagram_both_ways() {
             let payload: Vec<u8> = (0..length)
                 .map(|i| (i / 3 + usize::from(id)) as u8)
                 .collect();
-            send(&lan, &order(pieces(inside, outside, id, &payload)), SERVER);
+            send(&lan, &order(pieces(inside, outside, id, &payload)));
             assert!(receive(&server).0 == payload, "{length} bytes out");
-            send(
-                &internet,
-                &order(pieces(outside, external, id, &payload)),
-                external.ip(),
-            );
+            send(&internet, &order(pieces(outside, external, id, &payload)));
             assert!(receive(&client).0 == payload, "{length} bytes in");
         }
     }
@@ -70,24 +83,24 @@ fn fragments_that_come_before_their_first_wait_for_it_and_are_sent_on_behind_it(
     let datagrams = [1, 2].map(|id| pieces(inside, outside, id, &of_two(id)));
     let count: usize = datagrams.iter().map(|pieces| pieces.len() - 1).sum();
     for pieces in &datagrams {
-        send(&lan, &pieces[1..], SERVER);
+        send(&lan, &pieces[1..]);
     }
     eventually("all wait", || site.reason("fragment-held") == count as u64);
     for (id, pieces) in (1..).zip(&datagrams) {
-        send(&lan, &pieces[..1], SERVER);
+        send(&lan, &pieces[..1]);
         assert_eq!(receive(&server), (of_two(id), external));
     }
 
     let datagrams = [3, 4].map(|id| pieces(outside, external, id, &of_two(id)));
     let before = site.reason("no-flow-in");
     for pieces in &datagrams {
-        send(&internet, &pieces[1..], external.ip());
+        send(&internet, &pieces[1..]);
     }
     eventually("all wait", || {
         site.reason("no-flow-in") == before + count as u64
     });
     for (id, pieces) in (3..).zip(&datagrams) {
-        send(&internet, &pieces[..1], external.ip());
+        send(&internet, &pieces[..1]);
         assert_eq!(receive(&client), (of_two(id), outside));
     }
     assert_eq!(site.reason("fragment-overlap"), 0);
@@ -107,7 +120,7 @@ fn datagrams_of_two_hosts_with_one_id_are_never_mixed() {
         pieces(from, outside, 7, &payload(host))
     });
     for (first, second) in datagrams[0].iter().zip(&datagrams[1]) {
-        send(&lan, &[first.clone(), second.clone()], SERVER);
+        send(&lan, &[first.clone(), second.clone()]);
     }
     let mut heard = [receive(&server), receive(&server)];
     heard.sort();
@@ -126,16 +139,16 @@ fn a_flood_of_first_fragments_from_outside_costs_no_datagram_of_a_flow() {
             let stranger = nth(SITE.internet, round * 1000 + i);
             let to = SocketAddr::new(external.ip(), 9);
             let lie = pieces(SocketAddr::new(stranger, 9), to, i as u16, &[0; 1100]);
-            send(&internet, &lie[..1], external.ip());
+            send(&internet, &lie[..1]);
         }
     };
     for round in 0..20u16 {
         let payload = vec![round as u8; 3000];
         let pieces = pieces(outside, external, 500 + round, &payload);
         let (first, rest) = pieces.split_at(1);
-        send(&internet, first, external.ip());
+        send(&internet, first);
         flood(round.into());
-        send(&internet, rest, external.ip());
+        send(&internet, rest);
         assert!(receive(&client).0 == payload, "datagram {round}");
     }
     assert!(site.reason("stray") >= 20_000);
@@ -179,8 +192,9 @@ fn no_other_protocol_leaves_a_link_with_its_lan_source() {
     let send_all = |site: &Site| {
         let socket = packet_socket(&site.client);
         for protocol in PROTOCOLS {
-            let packet = packet(CLIENT, SERVER, protocol, b"something without ports");
-            send(&socket, &[packet], SERVER);
+            let body = b"something without ports".to_vec();
+            let packet = Ip::new(IpNumber(protocol), CLIENT, SERVER, body);
+            send(&socket, &[packet]);
         }
     };
     let count = PROTOCOLS.len() as u64;
@@ -208,17 +222,18 @@ const PRIORITY: u16 = 0xa000;
 fn tagged(mac: [u8; 6], tags: &[(u16, u16)], payload: &[u8]) -> Vec<u8> {
     let (from, to) = ends();
     let datagram = pieces(from, to, 1, payload).remove(0);
+    let mut frame = sent_to(mac, datagram.frame());
     let words = tags.iter().flat_map(|&(kind, tag)| [kind, tag]);
-    let tags: Vec<u8> = words.flat_map(u16::to_be_bytes).collect();
-    frame(mac, &tags, &datagram)
+    frame.splice(12..12, words.flat_map(u16::to_be_bytes));
+    frame
 }
 
 #[test]
 fn a_tagged_frame_is_another_devices_and_one_with_a_mere_priority_is_not() {
     let mut site = site();
     let server = udp_socket(&site.internet, (SERVER, 53));
-    let mac = mac_of(&site.gateway, "lan0");
-    let lan = site.client.run(|| frame_socket("eth0")).unwrap();
+    let mac = site.gateway.mac("lan0").unwrap();
+    let lan = site.client.run(|| frame_socket("eth0").unwrap()).unwrap();
     let customer = |tag| (CUSTOMER_TAG, tag);
     lan.send(&tagged(mac, &[customer(7)], b"tagged")).unwrap();
     lan.send(&tagged(mac, &[customer(PRIORITY)], b"priority"))
@@ -231,8 +246,8 @@ fn a_tagged_frame_is_another_devices_and_one_with_a_mere_priority_is_not() {
 fn a_tag_behind_a_tag_is_not_overlooked() {
     let mut site = site();
     let server = udp_socket(&site.internet, (SERVER, 53));
-    let mac = mac_of(&site.gateway, "lan0");
-    let lan = site.client.run(|| frame_socket("eth0")).unwrap();
+    let mac = site.gateway.mac("lan0").unwrap();
+    let lan = site.client.run(|| frame_socket("eth0").unwrap()).unwrap();
     let of_others: [&[(u16, u16)]; 5] = [
         &[(CUSTOMER_TAG, PRIORITY), (CUSTOMER_TAG, 7)],
         &[(SERVICE_TAG, 0), (CUSTOMER_TAG, 7)],

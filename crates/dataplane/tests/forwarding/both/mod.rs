@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use anabranch_core::Family;
+use anabranch_frames::{Ip, PacketSocket};
 use socket2::Domain;
 
 use super::SITE;
@@ -20,7 +21,6 @@ mod leftovers;
 mod life;
 mod next_hops;
 mod paths;
-mod raw;
 
 pub const FAMILY: Family = SITE.family;
 pub const CLIENT: IpAddr = SITE.client;
@@ -47,6 +47,18 @@ pub fn domain() -> Domain {
     match FAMILY {
         Family::V4 => Domain::IPV4,
         Family::V6 => Domain::IPV6,
+    }
+}
+
+/// A socket of the node that sends packets as they are written.
+pub fn packet_socket(node: &Namespace) -> PacketSocket {
+    node.run(|| PacketSocket::open(FAMILY).unwrap()).unwrap()
+}
+
+/// Sends all.
+pub fn send(socket: &PacketSocket, packets: &[Ip]) {
+    for packet in packets {
+        socket.send(packet).unwrap();
     }
 }
 

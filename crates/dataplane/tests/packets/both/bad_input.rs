@@ -175,7 +175,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
                     .ip(),
                 1 => udp(client(4001), server(53), b"data"),
                 2 => udp(server(53), external, b"data"),
-                _ => icmp_error(
+                _ => icmp(
                     SERVER,
                     EXTERNAL[0],
                     (3, 3),

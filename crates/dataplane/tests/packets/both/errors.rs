@@ -24,7 +24,7 @@ fn an_error_about_a_flow_reaches_its_host_as_if_there_were_no_gateway() {
         assert_ne!(sent.src().port(), 4000);
         for quoted_length in [IP_HEADER + more + 8, out.frame.len() - ETHERNET] {
             let quoted = &out.frame[ETHERNET..][..quoted_length];
-            let error = icmp_error(ROUTER, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
+            let error = icmp(ROUTER, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
             let got = rig.link_brings(0, &error.frame()).sent("error-in");
             assert_eq!(got.src().ip(), ROUTER);
             assert_eq!(got.dst().ip(), CLIENT);
@@ -50,7 +50,7 @@ fn an_error_about_a_connection_carries_the_mtu_through() {
     let mtu = [0, 0, 0x05, 0x14];
     let quoted = &out.frame[ETHERNET..][..IP_HEADER + 8];
     let external = connection.external.ip();
-    let error = icmp_error(ROUTER, external, TOO_BIG, mtu, quoted);
+    let error = icmp(ROUTER, external, TOO_BIG, mtu, quoted);
     let got = rig
         .link_brings(connection.link, &error.frame())
         .sent("error-in");
@@ -65,7 +65,7 @@ fn an_error_about_an_echo_finds_its_host_by_the_id() {
     let out = rig.lan_sends(&echo(CLIENT, SERVER, 9, b"").frame());
     let sent = out.sent("translated-out");
     assert_ne!(sent.src().port(), 9);
-    let error = icmp_error(
+    let error = icmp(
         ROUTER,
         EXTERNAL[0],
         EXCEEDED,
@@ -83,15 +83,15 @@ fn an_error_about_an_icmp_message_that_is_no_query_finds_no_flow() {
     let mut rig = Rig::new();
     let out = rig.lan_sends(&echo(CLIENT, SERVER, 7, b"x").frame());
     let external = out.sent("translated-out").src();
-    let about = |src, dst, error: fn(_, _, _, _, &[u8]) -> Ip| {
+    let about = |src, dst| {
         let mut quoted = echo(dst, src, external.port(), b"x").packet();
         quoted[IP_HEADER] = 135;
-        error(src, dst, PORT_UNREACHABLE, [0; 4], &quoted).frame()
+        icmp(src, dst, PORT_UNREACHABLE, [0; 4], &quoted).frame()
     };
-    let inward = about(SERVER, external.ip(), icmp_error);
+    let inward = about(SERVER, external.ip());
     rig.link_brings(link_of(external), &inward)
         .passed("no-flow-in");
-    rig.lan_sends(&about(CLIENT, SERVER, icmp_error))
+    rig.lan_sends(&about(CLIENT, SERVER))
         .dropped("foreign-error");
 }
 
@@ -107,7 +107,7 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
     let answer = rig.link_brings(0, &udp(server(53), sent.src(), b"y").frame());
     answer.sent("translated-in");
     let quoted = &answer.frame[ETHERNET..];
-    let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
+    let error = icmp(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
     let out = rig.lan_sends(&error.frame()).sent("error-out");
     assert_eq!(out.src().ip(), EXTERNAL[0]);
     let inner = quote(&out);
@@ -126,7 +126,7 @@ fn a_quoted_datagram_bears_the_id_and_the_checksum_of_its_sender_both_ways() {
     let external = out.sent("translated-out").src();
     let error = |src, dst, frame: &[u8]| {
         let quoted = &frame[ETHERNET..];
-        icmp_error(src, dst, PORT_UNREACHABLE, [0; 4], quoted).frame()
+        icmp(src, dst, PORT_UNREACHABLE, [0; 4], quoted).frame()
     };
     let inward = error(ROUTER, external.ip(), &out.frame);
     let told = rig.link_brings(0, &inward).sent("error-in");
@@ -159,14 +159,14 @@ fn nobody_speaks_of_a_flow_from_another_device_or_for_the_gateway() {
     let mut answer = || rig.link_brings(0, &udp(server(53), external, b"y").frame());
     answer();
     let quoted = &answer().frame[ETHERNET..];
-    let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
+    let error = icmp(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
     rig.alter(client(4000), Half::Lan, |flow| flow.lan_ifindex = 7);
     rig.lan_sends(&error.frame()).dropped("spoofed-device");
     rig.set(|s| s.lan_sources_loose = 1);
     rig.lan_sends(&error.frame()).sent("error-out");
 
     let quoted = &out.frame[ETHERNET..];
-    let error = icmp_error(GATEWAY_LAN, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
+    let error = icmp(GATEWAY_LAN, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
     let got = rig.link_brings(0, &error.frame()).sent("error-in");
     assert_eq!(got.src(), SocketAddr::new(EXTERNAL[0], got.src().port()));
 }
@@ -185,7 +185,7 @@ fn an_error_that_fits_a_flow_is_delivered_for_no_host_of_the_lan() {
         let external = sent.sent("translated-out").src();
         let quoted = &sent.frame[ETHERNET..];
         for router in [SECOND_CLIENT, GATEWAY_LAN, lan_host(200u32)] {
-            let error = icmp_error(router, external.ip(), SITE.too_big, [0, 0, 5, 0], quoted);
+            let error = icmp(router, external.ip(), SITE.too_big, [0, 0, 5, 0], quoted);
             let got = rig.link_brings(link_of(external), &error.frame());
             let got = got.sent("error-in");
             assert_eq!((got.src().ip(), got.dst().ip()), (external.ip(), CLIENT));
@@ -203,7 +203,7 @@ fn an_error_that_fits_a_flow_is_delivered_for_no_host_of_the_lan() {
         udp(SocketAddr::new(external.ip(), 9), server(53), b"x").packet(),
         echo(external.ip(), SERVER, 77, b"x").packet(),
     ] {
-        let lie = icmp_error(
+        let lie = icmp(
             SECOND_CLIENT,
             external.ip(),
             SITE.too_big,
@@ -227,7 +227,7 @@ fn a_quote_with_extensions_keeps_them() {
     };
     let extension = [0x20, 0, 0xab, 0xcd, 0, 8, 1, 1, 0, 1, 0x41, 1];
     let quoted = [&out.frame[ETHERNET..][..128], &extension].concat();
-    let error = icmp_error(ROUTER, sent.src().ip(), EXCEEDED, word, &quoted);
+    let error = icmp(ROUTER, sent.src().ip(), EXCEEDED, word, &quoted);
     let got = rig.link_brings(link_of(sent.src()), &error.frame());
     let got = got.sent("error-in");
     assert_eq!(got.icmp(), (EXCEEDED, word));
@@ -245,7 +245,7 @@ fn an_error_about_a_segment_that_is_not_in_flight_is_dropped() {
     let about = |seq: u32| {
         let segment = tcp(connection.external, connection.remote, "A", seq, 0);
         let external = connection.external.ip();
-        icmp_error(
+        icmp(
             ROUTER,
             external,
             PORT_UNREACHABLE,
@@ -271,7 +271,7 @@ fn a_quote_ends_where_its_packet_ends() {
         .sent("translated-out");
     let quoted = udp(sent.src(), server(53), b"x").packet();
     for length in IP_HEADER..IP_HEADER + 8 {
-        let error = icmp_error(
+        let error = icmp(
             ROUTER,
             sent.src().ip(),
             PORT_UNREACHABLE,
@@ -315,7 +315,7 @@ fn errors_neither_refresh_nor_end_a_flow() {
     let syn = tcp(connection.external, connection.remote, "S", LOCAL_ISN, 0);
     let quoted = syn.ip().packet();
     let external = connection.external.ip();
-    let error = icmp_error(ROUTER, external, PORT_UNREACHABLE, [0; 4], &quoted);
+    let error = icmp(ROUTER, external, PORT_UNREACHABLE, [0; 4], &quoted);
     rig.link_brings(connection.link, &error.frame())
         .sent("error-in");
     let after = rig.flow(client(4000));
@@ -333,7 +333,7 @@ fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing()
         .sent("translated-out");
     let (link, external) = (link_of(sent.src()), sent.src());
     let about = |src: SocketAddr| udp(src, server(53), b"x").packet();
-    let error = |quoted: &[u8]| icmp_error(ROUTER, external.ip(), PORT_UNREACHABLE, [0; 4], quoted);
+    let error = |quoted: &[u8]| icmp(ROUTER, external.ip(), PORT_UNREACHABLE, [0; 4], quoted);
 
     let unknown = SocketAddr::new(external.ip(), external.port() ^ 1);
     rig.link_brings(link, &error(&about(unknown)).frame())
@@ -351,7 +351,7 @@ fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing()
     let outcome = rig.link_brings(link, &error(&later).frame());
     assert_ne!(outcome.reason, "error-in", "a later fragment has no ports");
 
-    let foreign = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &about(server(1)));
+    let foreign = icmp(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &about(server(1)));
     rig.lan_sends(&foreign.frame()).dropped("foreign-error");
 }
 
@@ -363,7 +363,7 @@ fn errors_with_a_source_that_lies_are_dropped() {
         .sent("translated-out");
     let (link, external) = (link_of(sent.src()), sent.src());
     let quoted = udp(SocketAddr::new(external.ip(), 9), server(53), b"x").packet();
-    let lie = icmp_error(
+    let lie = icmp(
         SECOND_CLIENT,
         external.ip(),
         PORT_UNREACHABLE,
@@ -372,7 +372,7 @@ fn errors_with_a_source_that_lies_are_dropped() {
     );
     rig.link_brings(link, &lie.frame()).dropped("spoofed-wan");
     let quoted = udp(server(53), client(4000), b"x").packet();
-    let lie = icmp_error(ROUTER, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
+    let lie = icmp(ROUTER, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
     rig.lan_sends(&lie.frame()).dropped("spoofed-lan");
 }
 
@@ -410,11 +410,11 @@ fn an_error_at_its_last_hop_is_dropped_and_never_answered_with_an_error() {
     let (link, external) = (link_of(sent.src()), sent.src());
     for ttl in [0, 1] {
         let quoted = udp(external, server(53), b"x").packet();
-        let error = icmp_error(ROUTER, external.ip(), PORT_UNREACHABLE, [0; 4], &quoted);
+        let error = icmp(ROUTER, external.ip(), PORT_UNREACHABLE, [0; 4], &quoted);
         rig.link_brings(link, &error.ttl(ttl).frame())
             .dropped("ttl-in");
         let quoted = udp(server(53), client(4000), b"x").packet();
-        let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
+        let error = icmp(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
         rig.lan_sends(&error.ttl(ttl).frame()).dropped("ttl-out");
     }
 }
@@ -474,7 +474,7 @@ fn an_error_of_a_router_known_on_its_line_alone_comes_from_the_links_address() {
     let external = out.sent("translated-out").src();
     let quoted = &out.frame[ETHERNET..];
     let told = |rig: &mut Rig, router: IpAddr| {
-        let error = icmp_error(router, external.ip(), SITE.too_big, [0, 0, 5, 0], quoted);
+        let error = icmp(router, external.ip(), SITE.too_big, [0, 0, 5, 0], quoted);
         rig.link_brings(link_of(external), &error.frame())
     };
     let got = told(&mut rig, SITE.on_line).sent("error-in");

@@ -35,7 +35,7 @@ fn forged(to: SocketAddr, random: u64) -> Vec<u8> {
     }
     let quoted = tcp(to, server(80), "S", seq, ack).frame();
     let isp = ISP[usize::from(link_of(to))];
-    icmp_error(
+    icmp(
         isp,
         to.ip(),
         SITE.port_unreachable,

@@ -130,7 +130,7 @@ fn what_knows_no_number_of_a_syn_that_waits_sends_or_ends_nothing() {
         }
         let syn = tcp(external, server(80), "S", LOCAL_ISN, 0).frame();
         let isp = ISP[usize::from(link)];
-        let unreachable = icmp_error(
+        let unreachable = icmp(
             isp,
             external.ip(),
             SITE.port_unreachable,

@@ -173,12 +173,12 @@ fn a_mapping_is_heard_by_everybody_and_errors_about_it_come_through() {
     rig.link_brings(1, &udp(second_server(9), local, b"!").frame())
         .passed("routed-in");
     let quoted = udp(local, server(53), b"?").packet();
-    let error = icmp_error(ISP[1], CLIENT, SITE.port_unreachable, [0; 4], &quoted).frame();
+    let error = icmp(ISP[1], CLIENT, SITE.port_unreachable, [0; 4], &quoted).frame();
     let error = rig.link_brings(1, &error).sent("error-in");
     assert_eq!(frame::quote(&error).src(), local);
     // About what nobody here knows it is the host's to say.
     let quoted = udp(client(5999), server(53), b"?").packet();
-    let error = icmp_error(ISP[1], CLIENT, SITE.port_unreachable, [0; 4], &quoted).frame();
+    let error = icmp(ISP[1], CLIENT, SITE.port_unreachable, [0; 4], &quoted).frame();
     rig.link_brings(1, &error).passed("routed-in");
 }
 
@@ -226,7 +226,7 @@ fn what_has_no_flows_goes_by_a_link_without_nat_and_stays_there() {
     rig.lan_sends(&echo_reply(CLIENT, SERVER, 7, b"!").frame())
         .sent("routed-out");
     let quoted = udp(server(53), client(5999), b"?").packet();
-    let error = icmp_error(CLIENT, SERVER, SITE.port_unreachable, [0; 4], &quoted).frame();
+    let error = icmp(CLIENT, SERVER, SITE.port_unreachable, [0; 4], &quoted).frame();
     rig.lan_sends(&error).sent("routed-out");
     // Where there is NAT it is as ever.
     let mut nat = Rig::new();

@@ -23,7 +23,7 @@ fn of_protocol(protocol: IpNumber, src: IpAddr, dst: IpAddr) -> Ip {
 }
 
 fn icmp_of_type(kind: u8, src: IpAddr, dst: IpAddr) -> Ip {
-    icmp_error(src, dst, (kind, 0), [0; 4], &[0; 40])
+    icmp(src, dst, (kind, 0), [0; 4], &[0; 40])
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn on_a_segment_that_links_share_either_device_brings_what_is_for_both() {
     let data = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1);
     let answer = udp(server(53), sent, b"a").frame();
     let quoted = udp(sent, server(53), b"q").packet();
-    let error = icmp_error(ISP[0], sent.ip(), SITE.too_big, [0, 0, 5, 0], &quoted).frame();
+    let error = icmp(ISP[0], sent.ip(), SITE.too_big, [0, 0, 5, 0], &quoted).frame();
     rig.link_brings(other, &data.frame()).passed("stray");
     rig.share_segment();
     let own = usize::from(connection.link);

@@ -483,7 +483,7 @@ fn a_simultaneous_open_over_an_earlier_link_is_answered_there() {
 fn unproven(from: SocketAddr, external: SocketAddr) -> Vec<Vec<u8>> {
     let segment = |flags, ack| tcp(from, external, flags, 77, ack).frame();
     let quoted = tcp(external, from, "S", LOCAL_ISN.wrapping_sub(1000), 0).frame();
-    let error = icmp_error(
+    let error = icmp(
         from.ip(),
         external.ip(),
         SITE.port_unreachable,

@@ -230,7 +230,7 @@ fn every_protocol_goes_by_what_it_has() {
         ip.header.protocol = IpNumber(number);
         ip.frame()
     };
-    let unreachable = frame::icmp_error(src, dst, SITE.port_unreachable, [0; 4], &[0; 28]).frame();
+    let unreachable = frame::icmp(src, dst, SITE.port_unreachable, [0; 4], &[0; 28]).frame();
     let mut other_icmp = frame::echo(src, dst, 77, b"x");
     other_icmp.header.protocol = frame::icmp_of(match FAMILY {
         Family::V4 => Family::V6,

@@ -322,7 +322,7 @@ fn an_error_with_extension_headers_is_read_as_far_as_headers_may_reach() {
     let external = out.sent("translated-out").src();
     let quoted = &out.frame[ETHERNET..];
     for length in (8..=160).step_by(8) {
-        let error = icmp_error(
+        let error = icmp(
             SITE.router,
             external.ip(),
             SITE.port_unreachable,

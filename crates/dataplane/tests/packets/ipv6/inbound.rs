@@ -184,7 +184,7 @@ fn an_error_about_an_answer_reaches_the_host_with_its_own_address() {
     let reply = rig.lan_sends(&echo_reply(CLIENT, SERVER, 7, &[1; 1400]).frame());
     reply.sent("prefix-out");
     let quoted = &reply.frame[ETHERNET..];
-    let error = icmp_error(SITE.router, external, SITE.too_big, [0, 0, 5, 0], quoted);
+    let error = icmp(SITE.router, external, SITE.too_big, [0, 0, 5, 0], quoted);
     let told = comes(&mut rig, 1, &error);
     assert_eq!((told.dst().ip(), quote(&told).ip.source), (CLIENT, CLIENT));
 }

@@ -18,7 +18,7 @@ fn link_local(last: u16) -> IpAddr {
 
 /// A message of neighbour discovery, as only a neighbour can send it.
 fn discovery(kind: u8, src: IpAddr, dst: IpAddr) -> Ip {
-    icmp_error(src, dst, (kind, 0), [0; 4], &[0; 24]).ttl(255)
+    icmp(src, dst, (kind, 0), [0; 4], &[0; 24]).ttl(255)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn multicast_link_local_addresses_and_dhcp_are_the_kernels() {
     let end = |ip, port| SocketAddr::new(ip, port);
     // Listener reports (RFC 3810) may come before there is an address.
     let report = |src| {
-        icmp_error(src, address("ff02::16"), (143, 0), [0, 0, 0, 1], &[0; 20])
+        icmp(src, address("ff02::16"), (143, 0), [0, 0, 0, 1], &[0; 20])
             .ttl(1)
             .extension(
                 etherparse::IpNumber::IPV6_HEADER_HOP_BY_HOP,

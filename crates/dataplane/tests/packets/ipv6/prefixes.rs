@@ -92,7 +92,7 @@ fn a_connection_and_an_error_about_it_pass_by_a_prefix() {
     let out = rig.lan_sends(&data.payload(b"data").frame());
     assert_eq!(out.sent("translated-out").src(), external);
     let quoted = &out.frame[ETHERNET..];
-    let error = icmp_error(
+    let error = icmp(
         SITE.router,
         external.ip(),
         SITE.too_big,

@@ -13,7 +13,7 @@ use crate::{
 #[test]
 fn neighbour_discovery_is_the_trunk_devices() {
     let mut rig = Rig::of(spreading(Spread::Hash, 8));
-    let message = |kind| icmp_error(CLIENT, SERVER, (kind, 0), [0; 4], &[0; 24]);
+    let message = |kind| icmp(CLIENT, SERVER, (kind, 0), [0; 4], &[0; 24]);
     for kind in 133..=137 {
         for message in with_more_headers(message(kind).ttl(255)) {
             rig.send(&message.frame()).left(TC_ACT_UNSPEC, "not-ip");
