@@ -7,6 +7,8 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,8 @@ const SILENCE: Duration = Duration::from_millis(SILENCE_MS);
 /// A thread that wakes so much too late says that this machine is too busy to be judged.
 const STALL_MS: u64 = 700;
 const BACKLOG: u32 = 1024;
+/// Of clients, where no server is.
+const UDP_PORTS: Range<u16> = 10_000..65_000;
 const ADDRESS_BYTES: usize = 16;
 const MESSAGE_BYTES: usize = 8;
 
@@ -313,7 +317,7 @@ impl Transport {
                     SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                     SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
                 };
-                let socket = UdpSocket::bind((any, 0)).await?;
+                let socket = bind_new(any).await?;
                 socket.connect(to).await?;
                 loop {
                     if let Ok(seen) = timeout(ASK_AGAIN, ask(&socket, 0)).await {
@@ -321,6 +325,19 @@ impl Transport {
                     }
                 }
             }
+        }
+    }
+}
+
+/// At a port that has not been used for long: a mapping of before would still have its link (RFC 4787 section 4.1), whatever rules say
+/// of new flows.
+async fn bind_new(any: IpAddr) -> io::Result<UdpSocket> {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let port = UDP_PORTS.start + TAKEN.fetch_add(1, Ordering::Relaxed) % UDP_PORTS.len() as u16;
+        match UdpSocket::bind((any, port)).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return bound,
         }
     }
 }
