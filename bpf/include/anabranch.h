@@ -203,6 +203,7 @@ struct ab_route_key {
 	union ab_addr addr;
 };
 
+/* Many prefixes have the same: `routes` has the number of one of these in `ways` for each. Number 0 is AB_VERDICT_KERNEL. */
 struct ab_route {
 	__u16 link;
 	__u8 verdict; /* enum ab_verdict */

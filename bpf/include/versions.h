@@ -36,7 +36,7 @@
 	X(turn, 8)                                                                                                     \
 	X(races, 10)                                                                                                   \
 	X(openings, 10)                                                                                                \
-	X(questions, 10)                                                                                               \
+	X(questions, 12)                                                                                               \
 	X(held, 10)                                                                                                    \
 	X(prefixes, 10)                                                                                                \
 	X(silences, 12)                                                                                                \
@@ -44,7 +44,8 @@
 	X(teachers, 12)                                                                                                \
 	X(links, 9)                                                                                                    \
 	X(devices, 9)                                                                                                  \
-	X(routes, 6)                                                                                                   \
+	X(routes, 12)                                                                                                  \
+	X(ways, 12)                                                                                                    \
 	X(traffic, 12)                                                                                                 \
 	X(witnesses, 12)                                                                                               \
 	X(reasons, 12)                                                                                                 \

@@ -55,11 +55,16 @@ static __always_inline __u64 hash_recent(const __u32 *word, __u32 words)
 	return hash >> RECENT_WORD_BITS | 1;
 }
 
-/* The row of a hash in one of the sets. */
+/* The row of a hash in a set of so many rows, a power of two. */
+static __always_inline struct ab_recent *row_among(void *set, __u32 rows, __u64 hash)
+{
+	__u32 index = hash >> 1 & (rows - 1);
+	return bpf_map_lookup_elem(set, &index);
+}
+
 static __always_inline struct ab_recent *row_in(void *set, __u64 hash)
 {
-	__u32 index = hash >> 1 & (RECENT_ROWS - 1);
-	return bpf_map_lookup_elem(set, &index);
+	return row_among(set, RECENT_ROWS, hash);
 }
 
 /* The place of a hash in its row, or else the one used least recently. No branch per place: see set.h. */
@@ -76,14 +81,22 @@ static __always_inline __u32 place_in_row(const struct ab_recent *row, __u64 has
 	return best & (RECENT_PLACES - 1);
 }
 
-/* What is in the row for this hash, which from now on is used; 0: nothing. */
-static __always_inline __u64 find_recent(struct ab_recent *row, __u64 hash)
+/* What is in the row for this hash if it was used no longer ago than that, and from now on is used; 0: nothing. */
+static __always_inline __u64 find_used_within(struct ab_recent *row, __u64 hash, __u64 limit_ns)
 {
 	__u32 place = row ? place_in_row(row, hash) : 0;
 	if (!row || differ(row->place[place].hash, hash))
 		return 0;
-	row->place[place].used_ns = tick_ns();
+	__u64 now = tick_ns();
+	if ((__s64)(now - row->place[place].used_ns) > (__s64)limit_ns)
+		return 0;
+	row->place[place].used_ns = now;
 	return row->place[place].hash;
+}
+
+static __always_inline __u64 find_recent(struct ab_recent *row, __u64 hash)
+{
+	return find_used_within(row, hash, ~0ull >> 1);
 }
 
 static __always_inline int is_recent(struct ab_recent *row, __u64 hash)

@@ -18,16 +18,19 @@
  * `forwarded`, at the egress of the LAN devices, finds the tag, where the kernel's own NAT has done its work. skb->tc_index is nobody's
  * on that way, and costs packets of flows a comparison.
  */
-AB_MAP(forwards, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_asked_key, __u64, 0);
+#define FORWARD_ROWS (2 * RECENT_ROWS)
+AB_MAP(forwards, BPF_MAP_TYPE_ARRAY, FORWARD_ROWS, __u32, struct ab_recent, 0);
 #define FORWARD_TAG 0xabf0
+
+static __always_inline __u64 hash_of_forward(const struct ab_asked_key *key)
+{
+	return hash_recent((const __u32 *)key, sizeof(*key) / 4);
+}
 
 static __always_inline void enter_forward(const struct ab_asked_key *key)
 {
-	__u64 now = tick_ns(), *seen_ns = bpf_map_lookup_elem(&forwards, key);
-	if (seen_ns)
-		*seen_ns = now;
-	else
-		bpf_map_update_elem(&forwards, key, &now, BPF_ANY);
+	__u64 hash = hash_of_forward(key);
+	enter_recent(row_among(&forwards, FORWARD_ROWS, hash), hash);
 }
 
 /* Whether the kernel's own NAT carries it for a LAN host, which called: no forward of anybody's. */
@@ -75,11 +78,8 @@ __noinline int answers_forward(struct packet *p)
 		key.remote_port = p->dport;
 	}
 	__u64 limit = p->proto == IPPROTO_TCP ? set->tcp_established_ns : set->udp_ns;
-	__u64 now = tick_ns(), *seen_ns = bpf_map_lookup_elem(&forwards, &key);
-	if (!seen_ns || (__s64)(now - *seen_ns) > (__s64)limit)
-		return 0;
-	*seen_ns = now;
-	return 1;
+	__u64 hash = hash_of_forward(&key);
+	return find_used_within(row_among(&forwards, FORWARD_ROWS, hash), hash, limit) != 0;
 }
 
 static __always_inline int has_socket(struct __sk_buff *skb, const struct packet *p)

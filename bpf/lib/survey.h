@@ -17,8 +17,9 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } openings SEC(".maps");
 
-/* Written by user space when it asks, and taken out when it is answered. The next to the same over the same link takes its place. */
-AB_MAP(questions, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_question_key, struct ab_question, 0);
+/* Written by user space when it asks, and taken out when it is answered. The next to the same over the same link takes its place. Where
+ * nobody surveys it takes no memory. */
+AB_MAP(questions, BPF_MAP_TYPE_HASH, 16384, struct ab_question_key, struct ab_question, BPF_F_NO_PREALLOC);
 
 /* A connection of a class that surveys, `p` its first packet, has been opened. What finds no room in the ring is not counted. */
 __noinline int report_opening(struct packet *p)

@@ -36,7 +36,8 @@
 static __noinline const struct ab_route *find_route(const union ab_addr *addr)
 {
 	struct ab_route_key key = { .prefix_len = 128, .addr = *addr };
-	return bpf_map_lookup_elem(&routes, &key);
+	const __u32 *way = bpf_map_lookup_elem(&routes, &key);
+	return way ? bpf_map_lookup_elem(&ways, way) : NULL;
 }
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */

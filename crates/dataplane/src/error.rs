@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anabranch_policy::abi::WAYS_MAX;
 use aya::{
     EbpfError,
     maps::MapError,
@@ -71,6 +72,11 @@ pub enum Error {
     },
     #[error("no device has index {ifindex}")]
     NoDevice { ifindex: u32 },
+    #[error(
+        "routes lead by more than {} next hops and devices: there is room for no more",
+        WAYS_MAX - 1
+    )]
+    Ways,
     #[error("cannot read map `{map}` in batches: {source}")]
     Batch {
         map: &'static str,
@@ -95,7 +101,8 @@ impl Error {
     /// A map has no room for one more entry.
     pub fn is_full(&self) -> bool {
         let code = self.map_code();
-        code.is_some_and(|code| [libc::ENOSPC, libc::E2BIG].contains(&code))
+        let is_full = code.is_some_and(|code| [libc::ENOSPC, libc::E2BIG].contains(&code));
+        is_full || matches!(self, Error::Ways)
     }
 
     /// Why the kernel refuses to change a map, if it does.

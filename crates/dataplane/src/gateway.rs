@@ -11,7 +11,7 @@ use anabranch_core::{
     ClassId, ClassSet, DataPlane, Ended, Family, LinkCounters, LinkId, Opening, PerFamily, Question,
 };
 use anabranch_policy::{abi, paths::syn_sent};
-use aya::maps::{Map, MapError};
+use aya::maps::{HashMap, Map, MapData, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     ending::Which,
     leftovers,
     object::{self, Object, gateway_object},
-    reasons, routes,
+    reasons,
     run::{self, Marked, Ran},
     traffic::Carried,
     upgrade,
@@ -261,7 +261,7 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the map update.
     pub fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
-        routes::replace(&mut self.object.maps.routes, routes)
+        self.route_table()?.replace(routes)
     }
 
     /// The same table, for somebody who writes it in place of [`set_routes`](Self::set_routes), perhaps in another thread.
@@ -516,9 +516,14 @@ impl Gateway {
         let questions = &mut self.object.maps.questions;
         // The programs take out what is answered.
         let answered = questions.get(&key, 0).is_err();
-        questions
-            .insert(key, value, 0)
-            .map_err(Error::map("questions"))?;
+        let asked = match put_question(questions, key, value) {
+            Err(error) if error.is_full() => {
+                forget_questions(questions)?;
+                put_question(questions, key, value)
+            }
+            asked => asked,
+        };
+        asked?;
         Ok(answered)
     }
 
@@ -589,6 +594,27 @@ impl DataPlane for Gateway {
         let walker = &self.walker;
         walker.end_flows(link, family, classes, Which::All, walker.now())
     }
+}
+
+type Questions = HashMap<MapData, abi::QuestionKey, abi::Question>;
+
+fn put_question(
+    questions: &mut Questions,
+    key: abi::QuestionKey,
+    value: abi::Question,
+) -> Result<(), Error> {
+    let put = questions.insert(key, value, 0);
+    put.map_err(Error::map("questions"))
+}
+
+/// Most were never answered: what is asked now is asked again in a while.
+fn forget_questions(questions: &mut Questions) -> Result<(), Error> {
+    let asked: Vec<_> = questions.keys().filter_map(Result::ok).collect();
+    for key in asked {
+        // It may have been answered just now.
+        let _ = questions.remove(&key);
+    }
+    Ok(())
 }
 
 fn all_links() -> impl Iterator<Item = LinkId> {

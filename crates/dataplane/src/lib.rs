@@ -40,6 +40,7 @@ mod traffic;
 pub mod trunk;
 mod upgrade;
 mod walk;
+mod ways;
 
 pub use anabranch_core::{
     Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,

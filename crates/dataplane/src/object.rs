@@ -10,7 +10,7 @@ use std::{
 use anabranch_policy::{PinnedMap, abi};
 use aya::{
     Ebpf, EbpfLoader, Pod,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie::LpmTrie},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{Program, ProgramError, RawTracePoint, SchedClassifier, TcAttachType},
 };
 use flate2::read::ZlibDecoder;
@@ -104,7 +104,6 @@ pub struct Maps {
     pub links: Array<MapData, abi::Link>,
     pub devices: Devices,
     pub own_macs: HashMap<MapData, abi::OwnMac, u32>,
-    pub routes: LpmTrie<MapData, abi::Addr, abi::Route>,
     pub traffic: PerCpuArray<MapData, abi::Traffic>,
     pub reasons: PerCpuArray<MapData, u64>,
     pub gauges: Array<MapData, abi::Gauges>,
@@ -123,7 +122,6 @@ impl Maps {
             links: take(bpf, "links")?,
             devices: take(bpf, "devices")?,
             own_macs: take(bpf, "own_macs")?,
-            routes: take(bpf, "routes")?,
             traffic: take(bpf, "traffic")?,
             reasons: take(bpf, "reasons")?,
             gauges: take(bpf, "gauges")?,

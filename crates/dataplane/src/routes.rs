@@ -1,6 +1,6 @@
 //! What the gateway is told of destinations, as entries of the longest-prefix table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use aya::maps::{Map, MapData, MapError, lpm_trie};
 
 use crate::Error;
 use crate::object::{max_entries, pinned};
+use crate::ways::Ways;
 
 const NAME: &str = "routes";
 /// So often, and for so long, a write waits for memory.
@@ -153,7 +154,9 @@ fn is_beside_ipv4(prefix: (IpAddr, u8)) -> bool {
 
 /// The table of destinations, for the one who writes it. A write takes about a microsecond, however many there are.
 pub struct RouteTable {
-    map: LpmTrie<MapData, abi::Addr, abi::Route>,
+    /// Numbers of `ways`.
+    map: LpmTrie<MapData, abi::Addr, u32>,
+    ways: Ways,
     room: u32,
 }
 
@@ -163,6 +166,7 @@ impl RouteTable {
         let map = Map::LpmTrie(pinned(pins, NAME)?);
         Ok(Self {
             map: map.try_into().map_err(Error::map(NAME))?,
+            ways: Ways::open(pins)?,
             room: max_entries(pins, NAME)?,
         })
     }
@@ -180,8 +184,13 @@ impl RouteTable {
         if !is_beside_ipv4(route.prefix) {
             return Ok(());
         }
-        let (key, entry) = (key(mapped(route.prefix)), entry(route.verdict));
-        let mut put = || self.map.insert(&key, entry, 0).map_err(Error::map(NAME));
+        self.put(mapped(route.prefix), entry(route.verdict))
+    }
+
+    pub(crate) fn put(&mut self, prefix: Prefix, way: abi::Route) -> Result<(), Error> {
+        let number = self.number(way)?;
+        let key = key(prefix);
+        let mut put = || self.map.insert(&key, number, 0).map_err(Error::map(NAME));
         // The kernel takes nodes from a reserve that it fills between times (linux/kernel/bpf/memalloc.c): who writes many may find it
         // empty.
         for _ in 0..REFILLS_AWAITED {
@@ -193,6 +202,16 @@ impl RouteTable {
             }
         }
         put()
+    }
+
+    /// Nobody counts how many prefixes name a way: who names which is looked up when all numbers are taken.
+    fn number(&mut self, way: abi::Route) -> Result<u32, Error> {
+        if let Some(number) = self.ways.number(way)? {
+            return Ok(number);
+        }
+        let named: Result<BTreeSet<u32>, _> = self.map.iter().map(|found| Ok(found?.1)).collect();
+        self.ways.keep_only(&named.map_err(Error::map(NAME))?);
+        self.ways.number(way)?.ok_or(Error::Ways)
     }
 
     /// Takes one out, if it is there.
@@ -224,13 +243,37 @@ impl RouteTable {
         }
         Ok(())
     }
+
+    /// Makes the table hold exactly `routes`, less those of IPv6 that IPv4's packets would meet: changed and new prefixes first, so that
+    /// none is missing meanwhile.
+    pub(crate) fn replace(&mut self, routes: &[Route]) -> Result<(), Error> {
+        let wanted: BTreeMap<Prefix, abi::Route> = routes
+            .iter()
+            .filter(|route| is_beside_ipv4(route.prefix))
+            .map(|route| (mapped(route.prefix), entry(route.verdict)))
+            .collect();
+        let mut present = BTreeMap::new();
+        for found in self.map.iter() {
+            let (key, number) = found.map_err(Error::map(NAME))?;
+            present.insert((key.prefix_len(), key.data()), self.ways.way(number)?);
+        }
+        for (prefix, way) in &wanted {
+            if present.get(prefix) != Some(way) {
+                self.put(*prefix, *way)?;
+            }
+        }
+        for prefix in present.keys().filter(|prefix| !wanted.contains_key(prefix)) {
+            remove(&mut self.map, *prefix)?;
+        }
+        Ok(())
+    }
 }
 
 fn key((length, address): Prefix) -> lpm_trie::Key<abi::Addr> {
     lpm_trie::Key::new(length, address)
 }
 
-fn remove(map: &mut LpmTrie<MapData, abi::Addr, abi::Route>, prefix: Prefix) -> Result<(), Error> {
+fn remove(map: &mut LpmTrie<MapData, abi::Addr, u32>, prefix: Prefix) -> Result<(), Error> {
     match map.remove(&key(prefix)) {
         Err(MapError::SyscallError(error))
             if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
@@ -240,33 +283,6 @@ fn remove(map: &mut LpmTrie<MapData, abi::Addr, abi::Route>, prefix: Prefix) -> 
         Err(MapError::KeyNotFound) => Ok(()),
         removed => removed.map_err(Error::map(NAME)),
     }
-}
-
-/// Makes `map` hold exactly `routes`, less those of IPv6 that IPv4's packets would meet: changed and new prefixes first, so that none is missing meanwhile.
-pub fn replace(
-    map: &mut LpmTrie<MapData, abi::Addr, abi::Route>,
-    routes: &[Route],
-) -> Result<(), Error> {
-    let failed = |source| Error::map(NAME)(source);
-    let wanted: BTreeMap<Prefix, abi::Route> = routes
-        .iter()
-        .filter(|route| is_beside_ipv4(route.prefix))
-        .map(|route| (mapped(route.prefix), entry(route.verdict)))
-        .collect();
-    let mut present = BTreeMap::new();
-    for found in map.iter() {
-        let (key, value) = found.map_err(failed)?;
-        present.insert((key.prefix_len(), key.data()), value);
-    }
-    for (prefix, value) in &wanted {
-        if present.get(prefix) != Some(value) {
-            map.insert(&key(*prefix), value, 0).map_err(failed)?;
-        }
-    }
-    for prefix in present.keys().filter(|prefix| !wanted.contains_key(prefix)) {
-        remove(map, *prefix)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use aya::{
 };
 
 use crate::{
-    Error, Sizes, attach,
+    Error, RouteTable, Sizes, attach,
     batch::Reader,
     gateway::program_for,
     leftovers,
@@ -161,10 +161,10 @@ impl Upgrade {
         let map = Map::LpmTrie(pinned(&self.former, "routes")?);
         let former: LpmTrie<_, abi::Addr, FormerRoute> =
             map.try_into().map_err(Error::map("routes"))?;
+        let mut now = RouteTable::open(&self.folder)?;
         for route in former.iter() {
             let (prefix, route) = route.map_err(Error::map("routes"))?;
-            let set = self.object.maps.routes.insert(&prefix, route_of(&route), 0);
-            set.map_err(Error::map("routes"))?;
+            now.put((prefix.prefix_len(), prefix.data()), route_of(&route))?;
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ const FALLBACK_MARK: u32 = 0x0ab0_0001;
 /// Where the fallback's link stands in its mark.
 const FALLBACK_LINK: u32 = 0xff << abi::FALLBACK_LINK_SHIFT;
 /// What is told anew for every round, or lasts. Everything else in the pins is state.
-const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];
+const TOLD: [&str; 6] = ["settings", "choice", "links", "devices", "routes", "ways"];
 
 /// Of what a program sent back as one LAN host sent it to another.
 const TURNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);

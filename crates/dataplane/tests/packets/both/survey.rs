@@ -18,12 +18,18 @@ fn surveying() -> Rig {
 }
 
 fn ask(rig: &mut Rig, link: u16) {
+    ask_at(rig, link, 80);
+}
+
+/// Whether what was asked there before, if anything was, has been answered.
+fn ask_at(rig: &mut Rig, link: u16, port: u16) -> bool {
     let question = Question {
         class: ClassId::DEFAULT,
         link: LinkId(link),
-        to: server(80),
+        to: server(port),
     };
-    rig.plane().ask(&question, LOCAL_PORT, NUMBER).unwrap();
+    let asked = rig.plane().ask(&question, LOCAL_PORT, NUMBER);
+    asked.unwrap()
 }
 
 fn answer(link: u16, number: u32) -> Vec<u8> {
@@ -76,4 +82,16 @@ fn who_knows_no_number_tells_nothing_and_an_answer_tells_once() {
     let again = rig.link_brings(0, &answer(0, NUMBER));
     assert_ne!(again.reason, "surveyed");
     assert_eq!(rig.paths_to(SERVER).path[0].samples, 1);
+}
+
+/// Most destinations answer no question: what has no answer is forgotten when there is no room for more.
+#[test]
+fn questions_without_an_answer_make_room_for_others() {
+    let mut rig = surveying();
+    let asked: Vec<bool> = (1..=20_000).map(|port| ask_at(&mut rig, 0, port)).collect();
+    assert_eq!(asked, [true; 20_000], "none of them before");
+    assert!(!ask_at(&mut rig, 0, 20_000), "it waits for its answer");
+    assert!(ask_at(&mut rig, 0, 1), "its answer would not be known");
+    ask(&mut rig, 1);
+    rig.link_brings(1, &answer(1, NUMBER)).dropped("surveyed");
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anabranch_core::{Choice, LinkId, Proto};
-use anabranch_dataplane::Role;
+use anabranch_dataplane::{Error, Role, Route, RouteTable, Verdict};
 use anabranch_policy::{Set, abi};
 
 use super::*;
@@ -44,6 +44,50 @@ fn a_specific_route_over_a_link_binds_connections_and_datagrams() {
         external(&mut rig, client(4000), second_server(53)).ip(),
         EXTERNAL[1]
     );
+}
+
+/// A host that others are not near.
+fn far_host(number: u32) -> IpAddr {
+    match SERVER {
+        IpAddr::V4(_) => IpAddr::from((0x0b00_0000 + number).to_be_bytes()),
+        IpAddr::V6(_) => IpAddr::from((0x3fff_u128 << 112 | u128::from(number)).to_be_bytes()),
+    }
+}
+
+/// Leads so many hosts over link 0 by as many routers, none of which a host of another `turn` has.
+fn lead(table: &mut RouteTable, hosts: u32, turn: u32) -> Result<(), Error> {
+    for host in 0..hosts {
+        let via = Some(far_host((turn + 1) << 16 | host));
+        let link = LinkId(0);
+        table.set(&Route {
+            prefix: SITE.host(far_host(host)),
+            verdict: Verdict::Link { link, via },
+        })?;
+    }
+    Ok(())
+}
+
+/// Prefixes have the number of what becomes of their packets, and there are fewer numbers than next hops over time.
+#[test]
+fn next_hops_that_no_route_has_make_room_for_others() {
+    let mut rig = rig();
+    rig.add_link_route(SITE.host(SECOND_SERVER), 1, None);
+    let mut table = rig.plane().route_table().unwrap();
+    let most = abi::WAYS_MAX as u32;
+    for turn in 0..3 {
+        lead(&mut table, most / 2, turn).unwrap();
+    }
+    assert_eq!(rig.connect(client(4000), second_server(80)).link, 1);
+    let error = lead(&mut table, most, 3).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    assert_eq!(rig.connect(client(4001), second_server(80)).link, 1);
+    // As another process finds it.
+    let mut table = rig.plane().route_table().unwrap();
+    let led: Vec<_> = (0..most).map(|host| SITE.host(far_host(host))).collect();
+    table.keep_only(|prefix| !led.contains(&prefix)).unwrap();
+    lead(&mut table, most / 2, 4).unwrap();
+    assert_eq!(rig.connect(client(4002), second_server(80)).link, 1);
+    assert_eq!(rig.connect(client(4003), server(80)).link, 0);
 }
 
 #[test]
