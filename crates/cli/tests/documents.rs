@@ -1,8 +1,10 @@
-//! What the documents say of the tree is so: links, files, targets of make, tests, examples and packages that they name.
+//! What the documents say of the tree is so: links, files, commands, configurations, targets of make, tests, examples and packages
+//! that they name.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -81,7 +83,7 @@ fn is_in_packages(kind: &str, name: &str) -> bool {
     })
 }
 
-fn missing(look: impl Fn(&str, &str) -> Vec<String>) -> Vec<String> {
+fn missing(mut look: impl FnMut(&str, &str) -> Vec<String>) -> Vec<String> {
     let all = documents().into_iter();
     all.flat_map(|(name, text)| {
         let missing = look(&name, &text).into_iter();
@@ -178,4 +180,108 @@ fn commands_that_are_named_have_what_they_name() {
         .concat()
     });
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// `anabranch`, and `anabranch-lab` beside it.
+fn executable(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_anabranch")).with_file_name(name);
+    assert!(
+        path.exists(),
+        "{} is not there: cargo build --workspace --bins",
+        path.display()
+    );
+    path
+}
+
+/// The words of a command at the beginning of a line of code, without what is said of it behind them.
+fn words_of_command(line: &str) -> Option<Vec<&str>> {
+    let line = line.trim_start().trim_start_matches("sudo ");
+    let ends = ["  ", " #", " |", ";", " >", " &"].map(|end| line.find(end));
+    let end = ends.into_iter().flatten().min().unwrap_or(line.len());
+    let words: Vec<&str> = line[..end].split_whitespace().collect();
+    let is_ours = ["anabranch", "anabranch-lab"].contains(words.first()?);
+    is_ours.then_some(words)
+}
+
+/// What the command says against its arguments; a value is for the reader to choose.
+fn objection(words: &[&str]) -> Option<String> {
+    let output = Command::new(executable(words[0]))
+        .args(&words[1..])
+        .arg("--help")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_known = output.status.success() || said.contains("invalid value");
+    (!is_known).then(|| format!("{}: {said}", words.join(" ")))
+}
+
+#[test]
+fn commands_have_the_subcommands_and_options_that_are_named() {
+    assert_eq!(
+        words_of_command("sudo anabranch run --config a.toml  # as root"),
+        Some(vec!["anabranch", "run", "--config", "a.toml"])
+    );
+    assert!(objection(&["anabranch", "status", "--check"]).is_none());
+    assert!(objection(&["anabranch", "status", "--cheek"]).is_some());
+    assert!(objection(&["anabranch-lab", "stimulate"]).is_some());
+    let missing = missing(|name, text| {
+        let lines = code(text).into_iter().flat_map(str::lines);
+        // The changelog tells of former commands, too.
+        let lines = lines.filter(|_| name != "CHANGELOG.md");
+        let commands: BTreeSet<_> = lines.filter_map(words_of_command).collect();
+        let objections = commands.iter().filter_map(|words| objection(words));
+        objections.collect()
+    });
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// What is known of a configuration without a look at this host.
+fn check(text: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("anabranch.toml");
+    fs::write(&file, text).unwrap();
+    let mut command = Command::new(executable("anabranch"));
+    command.args(["check", "--offline", "--config"]).arg(&file);
+    command.output().unwrap()
+}
+
+/// A block is a file, or belongs to the one before it on its page, or to one like README's.
+#[test]
+fn configurations_that_are_shown_are_right() {
+    const LAN: &str = "lan = [\"lan0\"]\n";
+    const LINKS: &str =
+        "policy = \"RR\"\nlink.one = { device = \"wan0\" }\nlink.two = { device = \"wan1\" }\n";
+    const PAGES: [&str; 6] = [
+        "README.md",
+        "docs/ipv6.md",
+        "docs/neighbours.md",
+        "docs/routed.md",
+        "docs/rules.md",
+        "docs/trunk.md",
+    ];
+    let mut shown = 0;
+    let wrong = missing(|name, text| {
+        let blocks = text.split("```toml\n").skip(1);
+        let blocks = blocks.map(|rest| rest.split("```").next().unwrap());
+        let blocks = blocks.filter(|_| PAGES.contains(&name));
+        let mut before = format!("{LAN}{LINKS}");
+        let mut wrong = Vec::new();
+        for block in blocks {
+            shown += 1;
+            let alone = check(block);
+            if alone.status.success() {
+                before = block.to_owned();
+                continue;
+            }
+            let files = [format!("{LAN}{block}"), format!("{before}{block}")];
+            if !files.iter().any(|file| check(file).status.success()) {
+                let said = String::from_utf8_lossy(&alone.stderr);
+                wrong.push(format!("{said}{block}"));
+            }
+        }
+        wrong
+    });
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(shown >= PAGES.len(), "{shown}");
+    assert!(!check("lan = [\"lan0\"]\nlinks = 3\n").status.success());
 }
