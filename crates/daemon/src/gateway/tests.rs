@@ -103,8 +103,8 @@ struct World {
     fallback_mark: u32,
     /// Targets that answer on no link.
     filtered: Vec<Target>,
-    /// The first link: longer packets vanish there.
-    carries: Option<u32>,
+    /// By device: longer packets vanish there.
+    carries: BTreeMap<&'static str, u32>,
     /// As the data path has the MTU of its IPv4.
     mtu: Option<u32>,
     /// No probe leaves the host.
@@ -430,8 +430,8 @@ impl Surroundings for FakeHost {
         let is_lost = match inquiry {
             Inquiry::Target(target) => world.filtered.contains(&target),
             Inquiry::Length { bytes, .. } => {
-                let carries = world.carries.filter(|_| via.device == "wan0");
-                carries.is_some_and(|carries| bytes > carries)
+                let carries = world.carries.get(&via.device[..]);
+                carries.is_some_and(|carries| bytes > *carries)
             }
         };
         let dead = is_lost || world.dead.contains(&via.device.as_str());

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use netlink_packet_route::rule::{RuleAction, RuleAttribute};
@@ -574,4 +575,19 @@ fn a_full_neighbour_table_is_told_with_the_devices_that_fill_it() {
             .cure
             .contains("net.ipv4.neigh.default.gc_thresh3 above 1024")
     );
+}
+
+#[test]
+fn the_page_on_neighbours_tells_of_every_finding() {
+    let page = include_str!("../../../../docs/neighbours.md");
+    let table = page.split("| finding |").nth(1).unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let first = |row: &'static str| row.split('|').nth(1).unwrap();
+    let told: BTreeSet<&str> = rows
+        .flat_map(|row| first(row).split('`').skip(1).step_by(2))
+        .collect();
+    assert_eq!(told, NAMES.into_iter().collect());
 }

@@ -372,7 +372,7 @@ async fn a_link_that_carries_less_than_its_device_has_that_mtu_until_it_carries_
     let rig = Rig::start().await;
     let mtu = || rig.world.lock().unwrap().mtu;
     assert_eq!(mtu(), Some(1500));
-    rig.world.lock().unwrap().carries = Some(1440);
+    rig.world.lock().unwrap().carries.insert("wan0", 1440);
     rig.pass(Duration::from_secs(90)).await;
     assert_eq!(mtu(), Some(1440));
     let status = rig.status().await;
@@ -384,7 +384,7 @@ async fn a_link_that_carries_less_than_its_device_has_that_mtu_until_it_carries_
     assert!(fiber.why.contains("at most 1440 bytes"), "{}", fiber.why);
     assert_eq!(status.links[1].paths[0].path_mtu, None);
     rig.told();
-    rig.world.lock().unwrap().carries = None;
+    rig.world.lock().unwrap().carries.clear();
     rig.pass(Duration::from_secs(90)).await;
     assert_eq!(mtu(), Some(1500));
     assert_eq!(
@@ -392,4 +392,15 @@ async fn a_link_that_carries_less_than_its_device_has_that_mtu_until_it_carries_
         [Told::Link(0, Some("203.0.113.2".into()))],
         "no flow ends"
     );
+}
+
+/// Whoever answers no longer packets may be who is asked, not the links.
+#[tokio::test(start_paused = true)]
+async fn of_a_length_that_all_links_show_it_is_said() {
+    let rig = Rig::start().await;
+    rig.world.lock().unwrap().carries = BTreeMap::from([("wan0", 1440), ("ppp0", 1440)]);
+    rig.pass(Duration::from_secs(90)).await;
+    for link in rig.status().await.links {
+        assert!(link.why.contains("all links show the same"), "{}", link.why);
+    }
 }
