@@ -203,13 +203,12 @@ struct ab_route_key {
 	union ab_addr addr;
 };
 
-/* Many prefixes have the same: `routes` has the number of one of these in `ways` for each. Number 0 is AB_VERDICT_KERNEL. */
 struct ab_route {
 	__u16 link;
 	__u8 verdict; /* enum ab_verdict */
 	__u8 zero;
-	__u32 ifindex;	   /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
-	union ab_addr via; /* LAN, LINK: the router; zero if directly connected. PREFIX: the network of the LAN */
+	__u32 ifindex; /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
+	__u32 via; /* LAN, LINK: the router; zero if directly connected. PREFIX: the network of the LAN. A number of `next_hops` */
 };
 
 /* The metric of the default routes in our own tables, by which they are known in the kernel's answers. */

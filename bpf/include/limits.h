@@ -14,7 +14,7 @@
 #define AB_WEIGHT_MIN 1u
 /* Prefixes that are known better than "the internet": a full table of both families. */
 #define AB_ROUTES_MAX 1310720
-/* Of what becomes of packets to them: next hops, devices, links. */
-#define AB_WAYS_MAX 4096
+/* Of the routers that they are behind, with a place for none. */
+#define AB_NEXT_HOPS_MAX 4096
 
 #endif

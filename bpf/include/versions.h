@@ -45,7 +45,7 @@
 	X(links, 9)                                                                                                    \
 	X(devices, 9)                                                                                                  \
 	X(routes, 12)                                                                                                  \
-	X(ways, 12)                                                                                                    \
+	X(next_hops, 12)                                                                                               \
 	X(traffic, 12)                                                                                                 \
 	X(witnesses, 12)                                                                                               \
 	X(reasons, 12)                                                                                                 \

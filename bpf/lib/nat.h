@@ -215,9 +215,7 @@ static __always_inline int send_to_lan(struct __sk_buff *skb, const struct packe
 			bpf_redirect(flow->lan_ifindex, 0);
 			return AB_REASON_TRANSLATED_IN;
 		}
-		const struct ab_route *route = find_route(host);
-		if (route && is_addr(&route->via))
-			next_hop = &route->via;
+		next_hop = next_hop_to(find_route(host), host);
 	}
 	return send_to_neighbour(skb, p->l3, flow->lan_ifindex, next_hop) ?: AB_REASON_TRANSLATED_IN;
 }

@@ -58,7 +58,7 @@ static __always_inline int check_source(const struct packet *p)
 		return AB_REASON_SPOOFED_LAN;
 	s->opening.lan_ifindex = from->ifindex;
 	s->opening.layer3 = p->ifindex == from->ifindex ? p->l3 == 0 : is_layer3(from->ifindex);
-	s->opening.via_router = is_addr(&from->via) || s->opening.layer3;
+	s->opening.via_router = from->via || s->opening.layer3;
 	return p->ifindex == from->ifindex || set->lan_sources_loose ? 0 : AB_REASON_SPOOFED_DEVICE;
 }
 

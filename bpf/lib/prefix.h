@@ -35,7 +35,8 @@ static __noinline const struct ab_route *find_inside(struct ab_scratch *s, const
 	union ab_addr *host = &s->asked.local, *beyond = &s->asked.remote;
 	const struct ab_route *route = find_route(addr);
 	*host = *addr;
-	if (!route || (route->verdict == AB_VERDICT_PREFIX && !ab_npt(host, &route->via, link->prefix_len)))
+	if (!route ||
+	    (route->verdict == AB_VERDICT_PREFIX && !ab_npt(host, next_hop_to(route, addr), link->prefix_len)))
 		return NULL;
 	*beyond = *host;
 	if (!ab_npt(beyond, &link->prefix, link->prefix_len) || !is_same_addr(beyond, addr))
@@ -149,8 +150,7 @@ __noinline int turn_by_prefix(struct __sk_buff *skb, struct packet *p)
 	    store_address(skb, p, offsetof(struct ipv6hdr, daddr), &s->asked.local) ||
 	    bpf_skb_store_bytes(skb, l3 + offsetof(struct ipv6hdr, hop_limit), &hops, 1, BPF_F_RECOMPUTE_CSUM))
 		return AB_REASON_REWRITE_FAILED;
-	return send_to_device(skb, p, way->ifindex, is_addr(&way->via) ? &way->via : &s->asked.local)
-		       ?: AB_REASON_HAIRPIN;
+	return send_to_device(skb, p, way->ifindex, next_hop_to(way, &s->asked.local)) ?: AB_REASON_HAIRPIN;
 }
 
 #endif

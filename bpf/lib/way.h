@@ -36,8 +36,18 @@
 static __noinline const struct ab_route *find_route(const union ab_addr *addr)
 {
 	struct ab_route_key key = { .prefix_len = 128, .addr = *addr };
-	const __u32 *way = bpf_map_lookup_elem(&routes, &key);
-	return way ? bpf_map_lookup_elem(&ways, way) : NULL;
+	return bpf_map_lookup_elem(&routes, &key);
+}
+
+/* The router that a destination is behind; NULL if it is directly connected. Not inlined: a call takes room in the frame of every caller. */
+static __noinline const union ab_addr *router_before(const struct ab_route *to)
+{
+	return to && to->via ? bpf_map_lookup_elem(&next_hops, &to->via) : NULL;
+}
+
+static __always_inline const union ab_addr *next_hop_to(const struct ab_route *to, const union ab_addr *dst)
+{
+	return router_before(to) ?: dst;
 }
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
@@ -140,7 +150,7 @@ static __always_inline __u32 find_way(struct __sk_buff *skb, struct ab_scratch *
 	__u32 way = set && set->routes_kernel & AB_ROUTES_FOREIGN ? ask_rules(skb, p) : WAY_OPEN;
 	if (way != WAY_OPEN || !to || to->verdict != AB_VERDICT_LINK)
 		return way;
-	s->next_hop = is_addr(&to->via) ? to->via : p->dst;
+	s->next_hop = *next_hop_to(to, &p->dst);
 	return to->link;
 }
 

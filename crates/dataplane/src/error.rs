@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anabranch_policy::abi::WAYS_MAX;
+use anabranch_policy::abi::NEXT_HOPS_MAX;
 use aya::{
     EbpfError,
     maps::MapError,
@@ -73,10 +73,10 @@ pub enum Error {
     #[error("no device has index {ifindex}")]
     NoDevice { ifindex: u32 },
     #[error(
-        "routes lead by more than {} next hops and devices: there is room for no more",
-        WAYS_MAX - 1
+        "routes lead by more than {} next hops: there is room for no more",
+        NEXT_HOPS_MAX - 1
     )]
-    Ways,
+    NextHops,
     #[error("cannot read map `{map}` in batches: {source}")]
     Batch {
         map: &'static str,
@@ -102,7 +102,7 @@ impl Error {
     pub fn is_full(&self) -> bool {
         let code = self.map_code();
         let is_full = code.is_some_and(|code| [libc::ENOSPC, libc::E2BIG].contains(&code));
-        is_full || matches!(self, Error::Ways)
+        is_full || matches!(self, Error::NextHops)
     }
 
     /// Why the kernel refuses to change a map, if it does.

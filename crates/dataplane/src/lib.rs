@@ -27,8 +27,10 @@ mod ending;
 mod error;
 mod explain;
 mod flows;
+mod forwards;
 mod gateway;
 mod leftovers;
+mod next_hops;
 mod object;
 mod packet;
 mod prefixes;
@@ -40,7 +42,6 @@ mod traffic;
 pub mod trunk;
 mod upgrade;
 mod walk;
-mod ways;
 
 pub use anabranch_core::{
     Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,
@@ -49,6 +50,7 @@ pub use anabranch_policy::abi::Settings;
 pub use attach::{attach, has_room, programs_at};
 pub use ending::Which;
 pub use error::Error;
+pub use forwards::Forwards;
 pub use gateway::{Build, EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Sizes};
 pub use object::{gateway_object, upgrade_object};
 pub use routes::{Route, RouteTable, Verdict, beyond};

@@ -11,8 +11,8 @@ use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Map, MapData, MapError, lpm_trie};
 
 use crate::Error;
+use crate::next_hops::NextHops;
 use crate::object::{max_entries, pinned};
-use crate::ways::Ways;
 
 const NAME: &str = "routes";
 /// So often, and for so long, a write waits for memory.
@@ -101,39 +101,24 @@ fn unmapped((length, address): Prefix) -> (IpAddr, u8) {
     }
 }
 
-fn entry(verdict: Verdict) -> abi::Route {
+/// But for the number of its next hop, which stands beside it; for what a link translates, of the network in the LAN.
+fn entry(verdict: Verdict) -> (abi::Route, abi::Addr) {
+    let of = |kind: abi::Verdict, link: LinkId, ifindex| abi::Route {
+        verdict: kind.into(),
+        link: link.0,
+        ifindex,
+        ..Default::default()
+    };
+    let (none, router) = (LinkId(0), |via: Option<IpAddr>| {
+        via.map(abi::Addr::from).unwrap_or_default()
+    });
     match verdict {
-        Verdict::Kernel => abi::Route {
-            verdict: abi::Verdict::Kernel.into(),
-            ..Default::default()
-        },
-        Verdict::Local => abi::Route {
-            verdict: abi::Verdict::Local.into(),
-            ..Default::default()
-        },
-        Verdict::LocalInLan { ifindex } => abi::Route {
-            verdict: abi::Verdict::Local.into(),
-            ifindex,
-            ..Default::default()
-        },
-        Verdict::Link { link, via } => abi::Route {
-            verdict: abi::Verdict::Link.into(),
-            link: link.0,
-            via: via.map(abi::Addr::from).unwrap_or_default(),
-            ..Default::default()
-        },
-        Verdict::Prefix { link, lan } => abi::Route {
-            verdict: abi::Verdict::Prefix.into(),
-            link: link.0,
-            via: lan.into(),
-            ..Default::default()
-        },
-        Verdict::Lan { ifindex, via } => abi::Route {
-            verdict: abi::Verdict::Lan.into(),
-            ifindex,
-            via: via.map(abi::Addr::from).unwrap_or_default(),
-            ..Default::default()
-        },
+        Verdict::Kernel => (of(abi::Verdict::Kernel, none, 0), router(None)),
+        Verdict::Local => (of(abi::Verdict::Local, none, 0), router(None)),
+        Verdict::LocalInLan { ifindex } => (of(abi::Verdict::Local, none, ifindex), router(None)),
+        Verdict::Lan { ifindex, via } => (of(abi::Verdict::Lan, none, ifindex), router(via)),
+        Verdict::Link { link, via } => (of(abi::Verdict::Link, link, 0), router(via)),
+        Verdict::Prefix { link, lan } => (of(abi::Verdict::Prefix, link, 0), lan.into()),
     }
 }
 
@@ -154,9 +139,8 @@ fn is_beside_ipv4(prefix: (IpAddr, u8)) -> bool {
 
 /// The table of destinations, for the one who writes it. A write takes about a microsecond, however many there are.
 pub struct RouteTable {
-    /// Numbers of `ways`.
-    map: LpmTrie<MapData, abi::Addr, u32>,
-    ways: Ways,
+    map: LpmTrie<MapData, abi::Addr, abi::Route>,
+    next_hops: NextHops,
     room: u32,
 }
 
@@ -166,7 +150,7 @@ impl RouteTable {
         let map = Map::LpmTrie(pinned(pins, NAME)?);
         Ok(Self {
             map: map.try_into().map_err(Error::map(NAME))?,
-            ways: Ways::open(pins)?,
+            next_hops: NextHops::open(pins)?,
             room: max_entries(pins, NAME)?,
         })
     }
@@ -184,13 +168,19 @@ impl RouteTable {
         if !is_beside_ipv4(route.prefix) {
             return Ok(());
         }
-        self.put(mapped(route.prefix), entry(route.verdict))
+        let (way, next_hop) = entry(route.verdict);
+        self.put(mapped(route.prefix), way, next_hop)
     }
 
-    pub(crate) fn put(&mut self, prefix: Prefix, way: abi::Route) -> Result<(), Error> {
-        let number = self.number(way)?;
-        let key = key(prefix);
-        let mut put = || self.map.insert(&key, number, 0).map_err(Error::map(NAME));
+    pub(crate) fn put(
+        &mut self,
+        prefix: Prefix,
+        way: abi::Route,
+        next_hop: abi::Addr,
+    ) -> Result<(), Error> {
+        let via = self.number(next_hop)?;
+        let (key, route) = (key(prefix), abi::Route { via, ..way });
+        let mut put = || self.map.insert(&key, route, 0).map_err(Error::map(NAME));
         // The kernel takes nodes from a reserve that it fills between times (linux/kernel/bpf/memalloc.c): who writes many may find it
         // empty.
         for _ in 0..REFILLS_AWAITED {
@@ -204,14 +194,15 @@ impl RouteTable {
         put()
     }
 
-    /// Nobody counts how many prefixes name a way: who names which is looked up when all numbers are taken.
-    fn number(&mut self, way: abi::Route) -> Result<u32, Error> {
-        if let Some(number) = self.ways.number(way)? {
+    /// Nobody counts how many routes name a next hop: which are named is looked up when all numbers are taken.
+    fn number(&mut self, next_hop: abi::Addr) -> Result<u32, Error> {
+        if let Some(number) = self.next_hops.number(next_hop)? {
             return Ok(number);
         }
-        let named: Result<BTreeSet<u32>, _> = self.map.iter().map(|found| Ok(found?.1)).collect();
-        self.ways.keep_only(&named.map_err(Error::map(NAME))?);
-        self.ways.number(way)?.ok_or(Error::Ways)
+        let named: Result<BTreeSet<u32>, _> =
+            self.map.iter().map(|found| Ok(found?.1.via)).collect();
+        self.next_hops.keep_only(&named.map_err(Error::map(NAME))?);
+        self.next_hops.number(next_hop)?.ok_or(Error::NextHops)
     }
 
     /// Takes one out, if it is there.
@@ -247,19 +238,21 @@ impl RouteTable {
     /// Makes the table hold exactly `routes`, less those of IPv6 that IPv4's packets would meet: changed and new prefixes first, so that
     /// none is missing meanwhile.
     pub(crate) fn replace(&mut self, routes: &[Route]) -> Result<(), Error> {
-        let wanted: BTreeMap<Prefix, abi::Route> = routes
+        let wanted: BTreeMap<Prefix, &Route> = routes
             .iter()
             .filter(|route| is_beside_ipv4(route.prefix))
-            .map(|route| (mapped(route.prefix), entry(route.verdict)))
+            .map(|route| (mapped(route.prefix), route))
             .collect();
         let mut present = BTreeMap::new();
         for found in self.map.iter() {
-            let (key, number) = found.map_err(Error::map(NAME))?;
-            present.insert((key.prefix_len(), key.data()), self.ways.way(number)?);
+            let (key, route) = found.map_err(Error::map(NAME))?;
+            present.insert((key.prefix_len(), key.data()), route);
         }
-        for (prefix, way) in &wanted {
-            if present.get(prefix) != Some(way) {
-                self.put(*prefix, *way)?;
+        for (prefix, route) in &wanted {
+            let (way, next_hop) = entry(route.verdict);
+            let via = self.number(next_hop)?;
+            if present.get(prefix) != Some(&abi::Route { via, ..way }) {
+                self.put(*prefix, way, next_hop)?;
             }
         }
         for prefix in present.keys().filter(|prefix| !wanted.contains_key(prefix)) {
@@ -273,7 +266,7 @@ fn key((length, address): Prefix) -> lpm_trie::Key<abi::Addr> {
     lpm_trie::Key::new(length, address)
 }
 
-fn remove(map: &mut LpmTrie<MapData, abi::Addr, u32>, prefix: Prefix) -> Result<(), Error> {
+fn remove(map: &mut LpmTrie<MapData, abi::Addr, abi::Route>, prefix: Prefix) -> Result<(), Error> {
     match map.remove(&key(prefix)) {
         Err(MapError::SyscallError(error))
             if error.io_error.raw_os_error() == Some(libc::ENOENT) =>

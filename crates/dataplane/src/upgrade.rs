@@ -164,7 +164,8 @@ impl Upgrade {
         let mut now = RouteTable::open(&self.folder)?;
         for route in former.iter() {
             let (prefix, route) = route.map_err(Error::map("routes"))?;
-            now.put((prefix.prefix_len(), prefix.data()), route_of(&route))?;
+            let prefix = (prefix.prefix_len(), prefix.data());
+            now.put(prefix, route_of(&route), route.via)?;
         }
         Ok(())
     }
@@ -323,7 +324,7 @@ fn route_of(former: &FormerRoute) -> abi::Route {
         verdict: former.verdict,
         zero: 0,
         ifindex: former.ifindex,
-        via: former.via,
+        via: 0,
     }
 }
 

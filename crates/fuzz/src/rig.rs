@@ -3,13 +3,13 @@
 
 use std::fmt;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
-    EMBRYOS_PER_HOST, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Verdict,
+    EMBRYOS_PER_HOST, Forwards, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Verdict,
 };
 use anabranch_policy::abi::HostKey;
 use anabranch_policy::{Fate, Reason, abi};
@@ -25,7 +25,7 @@ use crate::capture::{Capture, Seen};
 use crate::check;
 use crate::kernel::RawMap;
 use crate::live;
-use crate::read::{Ip, TCP, UDP};
+use crate::read::Ip;
 use crate::script::{Shot, to_hex};
 use crate::shares::{self, Limit, Payments};
 use crate::site::*;
@@ -48,7 +48,14 @@ const FALLBACK_MARK: u32 = 0x0ab0_0001;
 /// Where the fallback's link stands in its mark.
 const FALLBACK_LINK: u32 = 0xff << abi::FALLBACK_LINK_SHIFT;
 /// What is told anew for every round, or lasts. Everything else in the pins is state.
-const TOLD: [&str; 6] = ["settings", "choice", "links", "devices", "routes", "ways"];
+const TOLD: [&str; 6] = [
+    "settings",
+    "choice",
+    "links",
+    "devices",
+    "routes",
+    "next_hops",
+];
 
 /// Of what a program sent back as one LAN host sent it to another.
 const TURNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);
@@ -148,9 +155,6 @@ impl Outcome {
 }
 
 type FlowMap = HashMap<MapData, abi::FlowKey, abi::Flow>;
-/// By `ab_asked_key` of bpf/lib/maps.h.
-type ForwardMap = HashMap<MapData, [u8; 40], u64>;
-
 /// The loaded programs, without devices, in a namespace of their own.
 pub struct Rig {
     plane: Option<Gateway>,
@@ -161,7 +165,7 @@ pub struct Rig {
     counters: RawMap,
     counted: Vec<u64>,
     flows: FlowMap,
-    forwards: ForwardMap,
+    forwards: Forwards,
     /// All flows, as they were at the last look.
     pub tables: Tables,
     payments: Payments,
@@ -210,7 +214,7 @@ impl Rig {
             counters: RawMap::open(&maps.join("reasons"))?,
             counted: vec![0; anabranch_policy::reasons().len()],
             flows: hash_map(&maps, "flows")?,
-            forwards: hash_map(&maps, "forwards")?,
+            forwards: Forwards::open(&maps)?,
             tables: Tables::open(&maps)?,
             payments: Payments::default(),
             capture: Capture::new(Seen::Leaving)?,
@@ -285,32 +289,13 @@ impl Rig {
         self.arrive_marked(port, frame, Marked::ByPrograms(mark))
     }
 
-    /// The kernel forwards what a link brought to every LAN host, its ports as they are, and the program at the egress of the LAN devices
-    /// hears it (`remember_forward` of bpf/lib/stray.h). That is done in its place: no test run can give a packet the tag it looks for.
+    /// The kernel forwards what a link brought to every LAN host, its ports as they are.
     pub fn forward(&mut self, ip: &Ip) -> Result<()> {
-        let now = self.plane()?.walker().now().as_nanos() as u64;
         let (remote_port, local_port) = ip.ports().unwrap_or_default();
-        let told = [local_port, remote_port];
-        let ports: &[[u16; 2]] = match ip.proto() {
-            TCP => &[told],
-            UDP => &[told, [0, 0]],
-            _ => &[[0, 0]],
-        };
-        for ((host, _), ports) in family_of(ip.dst())
-            .hosts
-            .iter()
-            .flat_map(|host| ports.iter().map(move |ports| (host, ports)))
-        {
-            let [local_port, remote_port] = ports.map(u16::to_be_bytes);
-            let key = [
-                &abi::Addr::from(*host).0[..],
-                &abi::Addr::from(ip.src()).0,
-                &local_port,
-                &remote_port,
-                &u32::from(ip.proto()).to_ne_bytes(),
-            ];
-            let key: [u8; 40] = key.concat().try_into().expect("40 bytes");
-            self.forwards.insert(key, now, 0)?;
+        let remote = SocketAddr::new(ip.src(), remote_port);
+        for (host, _) in family_of(ip.dst()).hosts {
+            let local = SocketAddr::new(host, local_port);
+            self.forwards.enter(ip.proto(), local, remote)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::{
 
 use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
-    FlowRow, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Swept, Verdict,
+    FlowRow, Forwards, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Swept, Verdict,
 };
 use anabranch_policy::{
     abi,
@@ -572,41 +572,11 @@ impl Rig {
         self.alter(local, Half::Link, earlier);
     }
 
-    /// The kernel itself forwards a packet of `remote` to `local`, as the program at the egress of the LAN devices hears: no test run
-    /// shows it the tag by which it knows (`bpf/lib/stray.h`).
+    /// The kernel itself forwards a packet of `remote` to `local`, as the program at the egress of the LAN devices hears.
     pub fn kernel_forwards(&self, protocol: u8, local: SocketAddr, remote: SocketAddr) {
-        let mut rows: Array<_, [u64; 16]> = Map::Array(self.pinned("forwards")).try_into().unwrap();
-        let now = self.plane.as_ref().unwrap().walker().now();
-        for ports in [[local.port(), remote.port()], [0, 0]] {
-            let [local_port, remote_port] = ports.map(u16::to_be_bytes);
-            let key = [
-                &abi::Addr::from(local.ip()).0[..],
-                &abi::Addr::from(remote.ip()).0,
-                &local_port,
-                &remote_port,
-                &u32::from(protocol).to_ne_bytes(),
-            ];
-            let hash = self.hash_recent(&key.concat());
-            enter_recent(&mut rows, hash, now.as_nanos() as u64);
-        }
-    }
-
-    /// As `bpf/lib/recent.h`.
-    fn hash_recent(&self, key: &[u8]) -> u64 {
-        let mut table: Array<_, abi::Table> = Map::Array(self.pinned("table")).try_into().unwrap();
-        let mut counts = table.get(&0, 0).unwrap();
-        if counts.secret == 0 {
-            counts.secret = 1;
-            table.set(0, counts, 0).unwrap();
-        }
-        let words = key
-            .chunks_exact(4)
-            .map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
-        let hash = words.fold(counts.secret, |hash, word| {
-            let hash = (hash ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^ hash >> 32
-        });
-        hash >> 4 | 1
+        let pins = self.pins.join(format!("v{}", abi::ABI_VERSION));
+        let mut forwards = Forwards::open(&pins).unwrap();
+        forwards.enter(protocol, local, remote).unwrap();
     }
 
     /// A SYN without an ACK came so much earlier over `link` for an attempt of `local`.
@@ -853,17 +823,6 @@ fn key_of(flow: &FlowRow, half: Half) -> abi::FlowKey {
 pub enum Half {
     Lan,
     Link,
-}
-
-/// As `bpf/lib/recent.h`: hashes and times in turn.
-fn enter_recent(rows: &mut Array<MapData, [u64; 16]>, hash: u64, now_ns: u64) {
-    let index = (hash >> 1) as u32 & (rows.len() - 1);
-    let mut row = rows.get(&index, 0).unwrap();
-    let place = row
-        .chunks_exact_mut(2)
-        .min_by_key(|place| (place[0] != hash, place[1]));
-    place.unwrap().copy_from_slice(&[hash, now_ns]);
-    rows.set(index, row, 0).unwrap();
 }
 
 fn on_device(ifindex: u32, via: Option<IpAddr>) -> Verdict {

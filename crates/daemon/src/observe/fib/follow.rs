@@ -47,7 +47,7 @@ const GROUPS: [u32; 3] = [1, 7, 11];
 pub enum Order {
     View(oneshot::Sender<anyhow::Result<View>>),
     Own(oneshot::Sender<anyhow::Result<Vec<RouteMessage>>>),
-    Write(RouteTable),
+    Write(Box<RouteTable>),
     Tell {
         few: Vec<Route>,
         masses: Vec<(MassKey, Verdict)>,
@@ -269,7 +269,7 @@ impl Follower {
             }
             Order::Write(table) => {
                 self.written.limit = limit(table.room());
-                self.written.table = Some(table);
+                self.written.table = Some(*table);
             }
             Order::Tell { few, masses, told } => self.tell(few, &masses, told),
         }

@@ -138,7 +138,7 @@ impl Fib {
 
     /// Has it write this table from the next [`tell`](Self::tell) on.
     pub fn write(&self, table: RouteTable) -> anyhow::Result<()> {
-        self.order(Order::Write(table))
+        self.order(Order::Write(Box::new(table)))
     }
 
     /// Has the table hold `few`, and the prefixes of these masses with a verdict each. Returns when the few are there; the first

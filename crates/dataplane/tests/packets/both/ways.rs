@@ -67,13 +67,13 @@ fn lead(table: &mut RouteTable, hosts: u32, turn: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prefixes have the number of what becomes of their packets, and there are fewer numbers than next hops over time.
+/// Routes have the number of their next hop, and there are fewer numbers than next hops over time.
 #[test]
 fn next_hops_that_no_route_has_make_room_for_others() {
     let mut rig = rig();
     rig.add_link_route(SITE.host(SECOND_SERVER), 1, None);
     let mut table = rig.plane().route_table().unwrap();
-    let most = abi::WAYS_MAX as u32;
+    let most = abi::NEXT_HOPS_MAX as u32;
     for turn in 0..3 {
         lead(&mut table, most / 2, turn).unwrap();
     }
