@@ -16,7 +16,6 @@ mod manifest;
 mod measure;
 mod memory;
 mod opening;
-mod pins;
 mod program;
 mod races;
 mod ratios;
@@ -156,7 +155,6 @@ fn main() -> Result<()> {
         nix::unistd::geteuid().is_root(),
         "network namespaces and BPF need root"
     );
-    pins::remove_stale();
     if let Some(former) = &args.against {
         return compare(&args, former);
     }

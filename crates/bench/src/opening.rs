@@ -9,9 +9,9 @@ use anabranch_dataplane::{Gateway, Role, Sizes};
 use anabranch_frames::{sent_by, tcp, udp};
 use anabranch_policy::PerFamily;
 use anabranch_testbed::netns::Namespace;
+use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result, ensure};
 
-use crate::pins::PinFolder;
 use crate::program::{Proto, test_run};
 use crate::ratios::{median, sorted};
 use crate::testbed::{GATEWAY, LINKS, LOOPBACK, Redirect, SERVER, describe, isp};
@@ -36,7 +36,7 @@ pub struct Cost {
 pub fn measure(proto: Proto) -> Result<Cost> {
     let namespace = Namespace::create("opening")?;
     let _inside = namespace.enter()?;
-    let pins = PinFolder::name();
+    let pins = PinFolder::name("bench");
     let mut gateway = open(&namespace, &pins)?;
     let mut redirect = Redirect::load(LOOPBACK, PerFamily::from_fn(|family| isp(family, 0)))?;
     let (mut opening, mut alone) = (Vec::new(), Vec::new());
@@ -58,7 +58,7 @@ pub fn measure(proto: Proto) -> Result<Cost> {
 
 /// All devices are the loopback device, on which test runs take place.
 fn open(namespace: &Namespace, pins: &PinFolder) -> Result<Gateway> {
-    let (mut gateway, _) = Gateway::open(pins.path(), Sizes::default())?;
+    let (mut gateway, _) = Gateway::open(pins, Sizes::default())?;
     describe(
         &mut gateway,
         namespace,

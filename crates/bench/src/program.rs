@@ -14,6 +14,7 @@ use anabranch_dataplane::gateway_object;
 use anabranch_frames::{sent_by, tcp, udp};
 use anabranch_policy::Family;
 use anabranch_policy::abi::{self, Addr, BePort, Flow, FlowKey};
+use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result, ensure};
 use aya::maps::{Array, HashMap};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
@@ -23,7 +24,6 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
 use crate::memory;
-use crate::pins::PinFolder;
 use crate::ratios::{median, sorted};
 use crate::testbed::{LOOPBACK, Redirect};
 
@@ -70,11 +70,10 @@ impl Programs {
     /// The programs with `flows` confirmed flows of `kind`, and the kernel memory of all that in bytes.
     pub fn load(flows: u32, kind: Kind) -> Result<(Self, f64)> {
         let before = memory::settled()?;
-        let pins = PinFolder::name();
-        fs::create_dir_all(pins.path())
-            .with_context(|| format!("making {}", pins.path().display()))?;
+        let pins = PinFolder::name("bench");
+        fs::create_dir_all(&pins).with_context(|| format!("making {}", pins.display()))?;
         let bpf = EbpfLoader::new()
-            .default_map_pin_directory(pins.path())
+            .default_map_pin_directory(&pins)
             .map_max_entries("flows", 2 * flows)
             .map_max_entries("hosts", 16)
             .load(&gateway_object())

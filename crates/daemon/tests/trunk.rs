@@ -3,21 +3,18 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::ops::Range;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anabranch_api::Paths;
-use anabranch_api::{Client, Request, Response, SublinkStatus, TrunkStatus};
+use anabranch_api::{Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_core::Family;
-use anabranch_testbed::netns::{Child, Exit, Namespace};
-use common::{Limited, claim, example};
+use anabranch_testbed::netns::{Exit, Namespace};
+use common::{DEADLINE, Daemon, INSTANCE, Limited, Node, claim, until};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 
@@ -30,11 +27,8 @@ anabranch_testbed::in_both_families!(
     a_killed_daemon_leaves_the_trunk_spreading_and_the_next_adopts_it,
 );
 
-const DEADLINE: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const SUBLINKS: usize = 4;
 const FLOWS: u16 = 8;
-const INSTANCE: &str = "test";
 
 /// The address of a node on the trunk.
 fn on_trunk(family: Family, node: u8) -> IpAddr {
@@ -55,10 +49,16 @@ fn on_sublink(family: Family, sublink: usize, node: u8) -> IpAddr {
 /// The node that spreads and the node that receives, whose way back is the first sublink.
 struct Rig {
     family: Family,
-    near: Namespace,
+    near: Node,
     far: Namespace,
-    dir: tempfile::TempDir,
-    pins: PathBuf,
+}
+
+impl Deref for Rig {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.near
+    }
 }
 
 impl Rig {
@@ -67,39 +67,30 @@ impl Rig {
     }
 
     fn of(family: Family, scheme: &str) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!(
-            "{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
         let rig = Self {
             family,
-            near: Namespace::create("near").unwrap(),
+            near: Node::new(Namespace::create("near").unwrap()),
             far: Namespace::create("far").unwrap(),
-            dir: tempfile::tempdir().unwrap(),
-            pins: PathBuf::from(format!("/sys/fs/bpf/anabranch-daemon-trunk-{unique}")),
         };
         for i in 0..SUBLINKS {
             rig.lay_sublink(i);
         }
         rig.lay_trunk();
-        rig.write_config(scheme);
+        rig.spread(scheme);
         rig
     }
 
     fn lay_sublink(&self, i: usize) {
         let device = format!("sub{i}");
         self.near.veth(&device, &self.far, &device).unwrap();
-        for (node, host) in [(&self.near, 1), (&self.far, 2)] {
+        for (node, host) in [(&*self.near, 1), (&self.far, 2)] {
             node.set_offloads(&device, false).unwrap();
             let own = on_sublink(self.family, i, host);
             let own = self.of_two(own);
             node.ip(&format!("address add {own} dev {device}")).unwrap();
         }
         let shaper = format!("qdisc add dev {device} root tbf rate 10mbit burst 2kb limit 12kb");
-        let words: Vec<&str> = shaper.split(' ').collect();
-        self.near.exec("tc", &words).unwrap();
+        self.near.tc(&shaper).unwrap();
     }
 
     /// An address in a network of two nodes.
@@ -158,75 +149,17 @@ impl Rig {
         }
     }
 
-    fn write_config(&self, scheme: &str) {
-        self.write_config_of(scheme, 0..SUBLINKS);
+    /// Configures it with all sublinks.
+    fn spread(&self, scheme: &str) {
+        self.spread_over(scheme, 0..SUBLINKS);
     }
 
-    fn write_config_of(&self, scheme: &str, sublinks: Range<usize>) {
+    fn spread_over(&self, scheme: &str, sublinks: Range<usize>) {
         let mut text = format!("[trunk]\ndevice = \"trunk0\"\nscheme = \"{scheme}\"\n");
         for i in sublinks {
             text += &format!("sublink.s{i} = {{ device = \"sub{i}\", rate = \"10mbit\" }}\n");
         }
-        std::fs::write(self.config(), text).unwrap();
-    }
-
-    fn config(&self) -> PathBuf {
-        self.dir.path().join("trunk.toml")
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(example("daemon"));
-        command
-            .args([self.config().as_path(), self.dir.path(), &self.pins])
-            .arg(INSTANCE);
-        command
-    }
-
-    fn start(&self) -> Daemon {
-        let mut command = self.command();
-        command.stdout(Stdio::piped());
-        let mut child = self.near.spawn(command).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.pipes().stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(line.trim(), "ready");
-        Daemon {
-            child,
-            paths: self.paths(),
-        }
-    }
-
-    fn paths(&self) -> Paths {
-        Paths::under(self.dir.path(), &self.pins, INSTANCE).unwrap()
-    }
-
-    /// Starts a daemon that refuses to, and returns the one line it says why in.
-    fn refused(&self) -> String {
-        let (exit, said) = self.fails();
-        assert_eq!(exit, Exit::Code(2), "{said}");
-        said.trim()
-            .replace(self.dir.path().to_str().unwrap(), "DIR")
-    }
-
-    /// Starts a daemon that ends by itself, and returns how, and what it said.
-    fn fails(&self) -> (Exit, String) {
-        let mut command = self.command();
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = self.near.spawn(command).unwrap();
-        let mut stderr = child.pipes().stderr.take().unwrap();
-        let reader = std::thread::spawn(move || {
-            let mut said = String::new();
-            stderr.read_to_string(&mut said).map(|_| said)
-        });
-        // One that starts after all says no last word.
-        let exit = child.wait(DEADLINE).unwrap().expect("ended in time");
-        (exit, reader.join().unwrap().unwrap())
-    }
-
-    /// Whether an instance has a device of the near node for its own.
-    fn claims(&self, device: &str) -> bool {
-        claim(&self.near, self.dir.path(), device).exists()
+        self.write_config(&text);
     }
 
     /// Everything of the host that the daemon may change.
@@ -255,33 +188,12 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.pins);
-    }
-}
-
-struct Daemon {
-    child: Child,
-    paths: Paths,
-}
-
 impl Daemon {
-    fn call(&self, request: &Request) -> Response {
-        let mut client = Client::connect(&self.paths.socket()).unwrap();
-        client.call(request).unwrap()
-    }
-
     fn status(&self) -> TrunkStatus {
         match self.call(&Request::Status) {
             Response::Trunk(status) => *status,
             other => panic!("{other:?}"),
         }
-    }
-
-    fn end(mut self, signal: Signal) -> Exit {
-        self.child.signal(signal);
-        self.child.wait(DEADLINE).unwrap().expect("ended in time")
     }
 }
 
@@ -300,17 +212,11 @@ impl Load {
             received: Vec::new(),
             threads: Vec::new(),
         };
-        let listener = rig
-            .far
-            .run(|| TcpListener::bind((rig.far_address(), 80)).unwrap())
-            .unwrap();
+        let listener = rig.far.listen((rig.far_address(), 80)).unwrap();
         for i in 0..FLOWS {
             let to = SocketAddr::new(rig.far_address(), 80);
-            let from = rig
-                .near
-                .run(|| TcpStream::connect_timeout(&to, DEADLINE))
-                .unwrap()
-                .unwrap_or_else(|error| panic!("connection {i}: {error}"));
+            let from = rig.near.connect(to, DEADLINE);
+            let from = from.unwrap_or_else(|error| panic!("connection {i}: {error}"));
             load.send(from);
             load.receive(listener.accept().unwrap().0);
         }
@@ -348,7 +254,7 @@ impl Load {
     #[track_caller]
     fn goes_on(&self) {
         let before = self.progress();
-        eventually("every connection goes on", || {
+        until("every connection goes on", || {
             let pairs = before.iter().zip(self.progress());
             pairs.clone().all(|(before, now)| now >= before + 20_000)
         });
@@ -361,15 +267,6 @@ impl Drop for Load {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-    }
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in {DEADLINE:?}: {what}");
-        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -416,47 +313,31 @@ fn superpackets_with_partial_checksums_arrive_whole_and_count_as_their_segments(
         bytes / packets <= 1514,
         "{bytes} bytes in {packets} packets"
     );
-    assert_eq!(tcp_counter(&rig.far, "InCsumErrors"), 0);
-}
-
-/// Of a node's TCP: of `/proc/net/snmp` or `/proc/net/netstat`.
-fn tcp_counter(node: &Namespace, counter: &str) -> u64 {
-    let files = ["/proc/net/snmp", "/proc/net/netstat"];
-    let text = node.exec("cat", &files).unwrap();
-    let lines: Vec<&str> = text.lines().collect();
-    let tables = lines.windows(2).filter(|pair| pair[0].starts_with("Tcp"));
-    let mut entries = tables.flat_map(|pair| pair[0].split(' ').zip(pair[1].split(' ')));
-    let found = entries.find(|(name, _)| *name == counter);
-    let (_, value) = found.unwrap_or_else(|| panic!("no counter {counter}: {text}"));
-    value.parse().unwrap()
+    assert_eq!(rig.far.protocol_counter("InCsumErrors").unwrap(), 0);
 }
 
 /// The trunk carries the near node's first packets of connections: SYNs of those it opens, SYN-ACKs of those it accepts.
 fn connections_are_counted_where_they_begin_whoever_opens_them(family: Family) {
     let rig = Rig::of(family, "SH");
     let daemon = rig.start();
-    let listen = |node: &Namespace, at| node.run(|| TcpListener::bind((at, 80)).unwrap()).unwrap();
+    let listen = |node: &Namespace, at: IpAddr| node.listen((at, 80)).unwrap();
     let (far, near) = (
         listen(&rig.far, rig.node(2)),
         listen(&rig.near, rig.node(1)),
     );
     let connect = |from: &Namespace, to: &TcpListener| {
         let to = to.local_addr().unwrap();
-        from.run(|| TcpStream::connect_timeout(&to, DEADLINE).unwrap())
-            .unwrap()
+        from.connect(to, DEADLINE).unwrap()
     };
     let own: Vec<_> = (0..40).map(|_| connect(&rig.near, &far)).collect();
     let others: Vec<_> = (0..24).map(|_| connect(&rig.far, &near)).collect();
-    let datagrams = rig
-        .near
-        .run(|| UdpSocket::bind((rig.node(1), 0)).unwrap())
-        .unwrap();
+    let datagrams = rig.near.udp((rig.node(1), 0), DEADLINE).unwrap();
     for _ in 0..10 {
         datagrams
             .send_to(&[2; 100], (rig.far_address(), 9))
             .unwrap();
     }
-    let repeated = tcp_counter(&rig.near, "TCPSynRetrans");
+    let repeated = rig.near.protocol_counter("TCPSynRetrans").unwrap();
     let status = daemon.status();
     let opened: Vec<u64> = status
         .sublinks
@@ -476,7 +357,7 @@ fn dhfv_moves_bins_until_no_sublink_is_left_alone_with_the_load() {
     let rig = Rig::new("DHFV");
     let daemon = rig.start();
     let load = Load::start(&rig);
-    eventually("bins move from where queues grow", || {
+    until("bins move from where queues grow", || {
         daemon.status().reassignments > 0
     });
     load.goes_on();
@@ -497,7 +378,7 @@ fn flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back(family: 
     let load = Load::start(&rig);
     load.goes_on();
     rig.far.ip("link set sub2 down").unwrap();
-    eventually("the sublink is out of use", || {
+    until("the sublink is out of use", || {
         !daemon.status().sublinks[2].usable
     });
     let cut = daemon.status();
@@ -508,7 +389,7 @@ fn flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back(family: 
     assert_eq!(why, Some("the device is down or has no carrier"));
 
     rig.far.ip("link set sub2 up").unwrap();
-    eventually("the sublink carries again", || {
+    until("the sublink carries again", || {
         let status = daemon.status();
         status.sublinks[2].usable && status.sublinks[2].packets > cut.sublinks[2].packets
     });
@@ -534,11 +415,7 @@ impl Outage {
     const CUTS: [(usize, &str); 2] = [(400, "sub2"), (700, "sub1")];
 
     fn suffer(rig: &Rig) -> Self {
-        let receiver = rig
-            .far
-            .run(|| UdpSocket::bind((rig.far_address(), 9)).unwrap())
-            .unwrap();
-        receiver.set_read_timeout(Some(DEADLINE)).unwrap();
+        let receiver = rig.far.udp((rig.far_address(), 9), DEADLINE).unwrap();
         let heard = std::thread::spawn(move || listen(&receiver));
         let flow = || {
             let socket = UdpSocket::bind((rig.node(1), 0)).unwrap();
@@ -674,10 +551,10 @@ fn another_scheme_and_a_wrong_one_are_read_while_it_runs() {
     let rig = Rig::new("SH");
     let daemon = rig.start();
     let reload = || daemon.call(&Request::Reload);
-    rig.write_config("DRR");
+    rig.spread("DRR");
     assert!(matches!(reload(), Response::Done));
     assert_eq!(daemon.status().scheme, "DRR");
-    rig.write_config("FIFO");
+    rig.spread("FIFO");
     let Response::Refused { message } = reload() else {
         panic!("not refused")
     };
@@ -688,10 +565,10 @@ fn another_scheme_and_a_wrong_one_are_read_while_it_runs() {
 #[test]
 fn a_reload_takes_the_devices_of_new_sublinks_and_lets_go_of_others() {
     let rig = Rig::new("SH");
-    rig.write_config_of("SH", 0..2);
+    rig.spread_over("SH", 0..2);
     let daemon = rig.start();
     let reload = |sublinks| {
-        rig.write_config_of("SH", sublinks);
+        rig.spread_over("SH", sublinks);
         daemon.call(&Request::Reload)
     };
     assert!(rig.claims("sub0") && !rig.claims("sub2"));
@@ -721,7 +598,7 @@ fn a_start_that_fails_after_the_load_is_undone() {
     std::fs::create_dir(&socket).unwrap();
     // What is mounted there cannot be set aside.
     let mounted = Limited::new(&socket, "size=4k");
-    let (exit, said) = rig.fails();
+    let (exit, said) = rig.fails(INSTANCE);
     assert_eq!(exit, Exit::Code(1), "{said}");
     assert_eq!(rig.fingerprint(), before);
     assert!(!rig.claims("sub0"));
@@ -737,16 +614,14 @@ fn a_host_that_cannot_run_the_trunk_is_told_so_and_left_alone() {
     rig.near.ip("link set trunk0 mtu 2000").unwrap();
     assert_eq!(
         rig.refused(),
-        "DIR/trunk.toml: trunk.device = \"trunk0\": its MTU 2000 is above the 1500 of sublink s0 (sub0); run `ip link set trunk0 mtu 1500`"
+        "DIR/anabranch.toml: trunk.device = \"trunk0\": its MTU 2000 is above the 1500 of sublink s0 (sub0); run `ip link set trunk0 mtu 1500`"
     );
     rig.near.ip("link set trunk0 mtu 1500").unwrap();
-    rig.near
-        .exec("tc", &["qdisc", "del", "dev", "sub3", "root"])
-        .unwrap();
+    rig.near.tc("qdisc del dev sub3 root").unwrap();
     let refused = rig.refused();
     assert!(
         refused.starts_with(
-            "DIR/trunk.toml: trunk.sublink.s3: DHFV watches its queue, and device sub3 keeps none"
+            "DIR/anabranch.toml: trunk.sublink.s3: DHFV watches its queue, and device sub3 keeps none"
         ),
         "{refused}"
     );
@@ -758,14 +633,14 @@ fn without_room_for_its_files_a_trunk_starts_and_says_so_until_there_is() {
     let rig = Rig::new("DHFV");
     let before = rig.fingerprint();
     let run = Limited::new(rig.dir.path(), "size=4k");
-    rig.write_config("DHFV");
+    rig.spread("DHFV");
     let daemon = rig.start();
-    eventually("it is in the status", || {
+    until("it is in the status", || {
         let troubles = daemon.status().troubles;
         troubles.iter().any(|trouble| trouble.contains("make room"))
     });
     run.set("size=1m");
-    eventually("nothing is wrong", || daemon.status().troubles.is_empty());
+    until("nothing is wrong", || daemon.status().troubles.is_empty());
     assert!(rig.claims("trunk0") && rig.paths().state().exists());
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     assert_eq!(rig.fingerprint(), before);

@@ -4,8 +4,6 @@
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
@@ -14,6 +12,7 @@ use anabranch_dataplane::{
 use anabranch_policy::abi::HostKey;
 use anabranch_policy::{Fate, Reason, abi};
 use anabranch_testbed::netns::{Entered, Namespace};
+use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result, ensure};
 use aya::TestRun;
 use aya::maps::{HashMap, Map, MapData, MapType};
@@ -158,7 +157,7 @@ type FlowMap = HashMap<MapData, abi::FlowKey, abi::Flow>;
 /// The loaded programs, without devices, in a namespace of their own.
 pub struct Rig {
     plane: Option<Gateway>,
-    pins: PathBuf,
+    _pins: PinFolder,
     /// Of the devices, in the order of [`Port::all`].
     indexes: Vec<u32>,
     state: Vec<RawMap>,
@@ -181,7 +180,6 @@ pub struct Rig {
 impl Rig {
     /// In a namespace that the calling thread stays in while the rig lives.
     pub fn new() -> Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let namespace = Namespace::create("fuzz")?;
         for key in ["all", "default"] {
             namespace.set_sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1")?;
@@ -196,9 +194,7 @@ impl Rig {
         let indexes: Vec<u32> = names
             .map(|name| if_nametoindex(name.as_str()))
             .collect::<Result<_, _>>()?;
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("anabranch-fuzz-{}-{number}", std::process::id());
-        let pins = PathBuf::from("/sys/fs/bpf").join(name);
+        let pins = PinFolder::name("fuzz");
         let sizes = Sizes {
             flows_max: FLOWS_MAX,
             embryos_max: FLOWS_MAX,
@@ -221,7 +217,7 @@ impl Rig {
             output: vec![0; OUTPUT_MAX],
             told: Told::default(),
             plane: Some(plane),
-            pins,
+            _pins: pins,
             indexes,
             _inside: inside,
             _namespace: namespace,
@@ -425,7 +421,6 @@ impl Drop for Rig {
             // What is not removed here goes with the namespace's devices; the pins are a few names.
             let _ = plane.close();
         }
-        let _ = fs::remove_dir_all(&self.pins);
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! - [`netns`]: network namespaces, the devices between them and the processes inside them. Whatever it creates goes
 //!   away with the value that stands for it; what a killed process left behind is removed by the next one.
+//! - [`pins`]: folders for pinned maps and programs, which go away likewise.
+//! - [`wait`]: waiting until something holds.
 //! - [`emulator`]: a link between two devices, carried by this process. It is a pure queue on a virtual clock
 //!   ([`emulator::pipe`]), driven by a thread that owns the sockets.
 //!   [`calibrate`] compares what it does on this machine with what it should do.
@@ -14,6 +16,8 @@
 pub mod calibrate;
 pub mod emulator;
 pub mod netns;
+pub mod pins;
+pub mod wait;
 
 /// Tests of either family, each a function that takes one: `in_both_families!(Family: this_holds, that_holds)` makes
 /// `v4::this_holds` and `v6::this_holds` of it.

@@ -13,9 +13,8 @@ use anabranch_dataplane::{
 };
 use anabranch_policy::{Dispatch, Granularity, Load, abi};
 use anabranch_testbed::netns::Namespace;
+use anabranch_testbed::pins::PinFolder;
 use anyhow::{Result, anyhow};
-
-use crate::pins::PinFolder;
 
 use super::{LAN_DEVICE, LINKS, Network, address, external, ifindex, isp, wan_device};
 
@@ -34,7 +33,7 @@ pub struct Running {
 
 impl Running {
     pub fn pins(&self) -> &Path {
-        self.pins.path()
+        &self.pins
     }
 }
 
@@ -50,10 +49,8 @@ impl Drop for Running {
 pub fn start(network: &Network) -> Result<Running> {
     let (stop, stopped) = channel::<()>();
     // Devices are found by name in the namespace of the thread; the thread that sweeps does not care.
-    let pins = PinFolder::name();
-    let mut gateway = network
-        .gateway
-        .run(|| open(&network.gateway, pins.path()))??;
+    let pins = PinFolder::name("bench");
+    let mut gateway = network.gateway.run(|| open(&network.gateway, &pins))??;
     let thread = std::thread::spawn(move || {
         let mut took = Duration::ZERO;
         while stopped.recv_timeout(took * SWEEP_REST) == Err(RecvTimeoutError::Timeout) {

@@ -19,6 +19,7 @@ mod redirect;
 
 use std::path::{Path, PathBuf};
 
+use anabranch_lab::topology::Anabranch;
 use anabranch_policy::{Family, abi};
 use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result};
@@ -187,7 +188,7 @@ impl Contender {
 /// What keeps a gateway forwarding; its work ends with the value.
 enum Work {
     Program { running: dataplane::Running },
-    Daemon { running: product::Running },
+    Daemon { running: Anabranch },
     Redirect { _attached: [Redirect; 2] },
     Kernel,
 }
@@ -256,7 +257,7 @@ impl Testbed {
     pub fn map(&self, name: &str) -> Option<PathBuf> {
         let pins = match &self.work {
             Work::Program { running } => running.pins().to_owned(),
-            Work::Daemon { running } => running.pins(),
+            Work::Daemon { running } => running.paths().ok()?.pins().to_owned(),
             Work::Redirect { .. } | Work::Kernel => return None,
         };
         Some(pins.join(format!("v{}", abi::ABI_VERSION)).join(name))

@@ -19,7 +19,7 @@ pub fn configure(network: &Network) -> Result<()> {
             gateway.ip(&format!("{option} rule add fwmark {mark} lookup {table}"))?;
         }
     }
-    gateway.exec_with_input("nft", &["-f", "-"], &rules())?;
+    gateway.nft(&rules())?;
     Ok(())
 }
 

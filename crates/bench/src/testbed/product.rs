@@ -1,49 +1,20 @@
 //! The gateway as users run it: the daemon and all it does beside forwarding.
 
-use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anabranch_lab::topology::Anabranch;
 use anabranch_policy::Family;
 use anabranch_testbed::netns::Child;
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::SigSet;
-use tempfile::TempDir;
-
-use crate::pins::{DAEMON_PINS, INSTANCE_PREFIX};
 
 use super::{LAN_DEVICE, LINKS, Network, external, isp, server, unspecified, wan_device};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
-const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// The daemon; stopped cleanly when the value goes.
-pub struct Running {
-    daemon: Child,
-    instance: String,
-    _folder: TempDir,
-}
-
-impl Running {
-    /// Where the daemon keeps this instance's pins.
-    pub fn pins(&self) -> PathBuf {
-        Path::new(DAEMON_PINS).join(&self.instance)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Err(error) = self.daemon.terminate(STOP_WITHIN) {
-            eprintln!("stopping the daemon: {error}");
-        }
-    }
-}
-
-pub fn start(network: &Network, binary: &Path, policy: &str) -> Result<Running> {
+pub fn start(network: &Network, binary: &Path, policy: &str) -> Result<Anabranch> {
     for i in 0..LINKS {
         let (device, metric) = (wan_device(i), 100 + u32::from(i));
         for next_hop in Family::ALL.map(|family| isp(family, i)) {
@@ -52,38 +23,12 @@ pub fn start(network: &Network, binary: &Path, policy: &str) -> Result<Running> 
             ))?;
         }
     }
-    let folder = tempfile::tempdir().context("a folder for the daemon's configuration")?;
-    let (config, log) = (folder.path().join("bench.toml"), folder.path().join("log"));
-    fs::write(&config, configuration(policy))?;
-    let instance = fresh_instance();
-    let mut command = Command::new(binary);
-    command
-        .args(["run", "--instance", &instance, "--config"])
-        .arg(&config)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log)?);
-    // SAFETY: sigprocmask is a plain system call; nothing is allocated or locked between fork and exec.
-    unsafe {
-        command.pre_exec(|| Ok(SigSet::all().thread_unblock()?));
-    }
-    let mut running = Running {
-        daemon: network.gateway.spawn(command)?,
-        instance,
-        _folder: folder,
-    };
-    wait_until_ready(network, &mut running.daemon).with_context(|| {
-        let said = fs::read_to_string(&log).unwrap_or_default();
+    let mut daemon = Anabranch::start(&network.gateway, binary, &configuration(policy))?;
+    wait_until_ready(network, daemon.process()).with_context(|| {
+        let said = fs::read_to_string(daemon.log()).unwrap_or_default();
         format!("{} does not forward; it said: {said}", binary.display())
     })?;
-    Ok(running)
-}
-
-/// A daemon that ended may still hold its name when the next one starts.
-fn fresh_instance() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{INSTANCE_PREFIX}{}-{number}", std::process::id())
+    Ok(daemon)
 }
 
 /// Each connection is chosen for by itself, as nftables' mark is; quotas are out of the way.
@@ -112,18 +57,14 @@ fn wait_until_ready(network: &Network, daemon: &mut Child) -> Result<()> {
 }
 
 fn wait_until_forwards(network: &Network, daemon: &mut Child, family: Family) -> Result<()> {
-    let listener = network
-        .internet
-        .run(|| TcpListener::bind((unspecified(family), 0)))??;
+    let listener = network.internet.listen((unspecified(family), 0))?;
     let server = SocketAddr::from((server(family, 1), listener.local_addr()?.port()));
     let deadline = Instant::now() + READY_WITHIN;
     while Instant::now() < deadline {
         if let Some(exit) = daemon.wait(Duration::ZERO)? {
             bail!("it ended: {exit:?}");
         }
-        let attempt = network
-            .client
-            .run(|| std::net::TcpStream::connect_timeout(&server, Duration::from_millis(250)))?;
+        let attempt = network.client.connect(server, Duration::from_millis(250));
         if attempt.is_ok() {
             let (_, peer) = listener.accept()?;
             if (0..LINKS).any(|i| peer.ip() == external(family, i)) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anabranch_api::FlowRow;
 use anabranch_api::Paths;
@@ -15,7 +15,6 @@ use anabranch_testbed::netns::Namespace;
 
 /// Of every wait: enough for a busy machine, and for an emulated one.
 pub const DEADLINE: Duration = Duration::from_secs(120);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// A file that is not worth its connection.
 pub const SMALL_BYTES: u64 = 100;
 pub const PAGE_BYTES: u64 = 20_000;
@@ -106,16 +105,9 @@ pub fn with_probes(settings: &str, server: SocketAddr) -> String {
 // ---- waiting
 
 /// Waits until something holds, and tells how long that took.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(
-            begun.elapsed() < DEADLINE,
-            "not within {DEADLINE:?}: {what}"
-        );
-        std::thread::sleep(LOOK_AGAIN);
-    }
-    begun.elapsed()
+#[track_caller]
+pub fn until(what: &str, holds: impl FnMut() -> bool) -> Duration {
+    anabranch_testbed::wait::until(what, DEADLINE, holds)
 }
 
 /// Waits until some program in the namespace accepts connections at a port.

@@ -268,7 +268,7 @@ pub(super) mod tests {
         host.ip("link set lo up").unwrap();
         let tracks =
             "table ip t { chain c { type filter hook output priority 0; ct state new counter; }; }";
-        host.exec_with_input("nft", &["-f", "-"], tracks).unwrap();
+        host.nft(tracks).unwrap();
         let counted = host.run(|| {
             // Kept until they are counted: the port of one that is closed may be given to the next.
             let sockets = [(2, 40), (3, 7)].map(|(number, connections)| {

@@ -1,7 +1,7 @@
 //! Beside what else routes on the box: VPNs with rules of their own, containers, forwards, networks of the internet's.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anabranch_core::Family;
@@ -50,7 +50,9 @@ impl Rig {
 
     /// A tunnel's device, with a default route in a table of its own.
     pub(super) fn tunnel_device(&self) {
-        cable((&self.gateway, "tun0"), (&self.internet, "tun0-far"));
+        self.gateway
+            .veth("tun0", &self.internet, "tun0-far")
+            .unwrap();
         let ([near, far], length) = tunnel_ends(self.family());
         address(&self.gateway, "tun0", near, length);
         address(&self.internet, "tun0-far", far, length);
@@ -75,10 +77,7 @@ impl Rig {
              iifname wan0-far {words} saddr {second}/{length} drop; \
              iifname wan1-far {words} saddr {first}/{length} drop; }}; }}"
         );
-        let arguments = ["-f", "-"];
-        self.internet
-            .exec_with_input("nft", &arguments, &filter)
-            .unwrap();
+        self.internet.nft(&filter).unwrap();
     }
 
     /// A connection of the server's, which is on no link's network.
@@ -103,7 +102,7 @@ impl Rig {
         let container = namespace("container");
         let bridge = "link add docker0 type bridge forward_delay 0";
         self.gateway.ip(bridge).unwrap();
-        cable((&self.gateway, "veth0"), (&container, "eth0"));
+        self.gateway.veth("veth0", &container, "eth0").unwrap();
         self.gateway.ip("link set veth0 master docker0").unwrap();
         self.gateway.ip("link set docker0 up").unwrap();
         let family = self.family().index();
@@ -138,9 +137,7 @@ pub(super) fn tunnel_ends(family: Family) -> ([&'static str; 2], u8) {
 
 fn connect(from: &Namespace, to: &str) -> std::io::Result<TcpStream> {
     let to: SocketAddr = to.parse().unwrap();
-    let stream = from
-        .run(|| TcpStream::connect_timeout(&to, BRIEFLY))
-        .unwrap()?;
+    let stream = from.connect(to, BRIEFLY)?;
     stream.set_read_timeout(Some(DEADLINE))?;
     Ok(stream)
 }
@@ -266,11 +263,7 @@ fn containers_leave_a_dead_link_and_stay_where_they_are_when_it_returns(family: 
 fn a_forward_is_answered_by_the_link_it_came_by(family: Family) {
     let rig = Rig::of(family);
     let service = SocketAddr::new(rig.plan().lan[1].parse().unwrap(), 8080);
-    let listener = rig
-        .client
-        .run(|| TcpListener::bind(service))
-        .unwrap()
-        .unwrap();
+    let listener = rig.client.listen(service).unwrap();
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let family_words = words(family);
     rig.nft(&format!(
@@ -328,7 +321,7 @@ none = "kernel"
 fn a_network_that_is_routed_here_beside_the_lan_leaves_as_it_is() {
     let rig = Rig::of(Family::V6);
     let host = namespace("dmz");
-    cable((&rig.gateway, "dmz0"), (&host, "eth0"));
+    rig.gateway.veth("dmz0", &host, "eth0").unwrap();
     address(&rig.gateway, "dmz0", "2001:db8:a:101::1", 64);
     address(&host, "eth0", "2001:db8:a:101::5", 64);
     host.ip("route add default via 2001:db8:a:101::1").unwrap();

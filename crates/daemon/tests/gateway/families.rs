@@ -1,7 +1,7 @@
 //! Links with both families, with one, and with one that fails; and what IPv6 alone has.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 
 use anabranch_api::{LinkStatus, PathStatus};
 use anabranch_frames::router_advertisement;
@@ -20,8 +20,7 @@ impl Rig {
     fn serve_web(&self) {
         for plan in &self.plans {
             let at = SocketAddr::new(plan.address(), WEB_PORT);
-            let listener = self.internet.run(|| TcpListener::bind(at)).unwrap();
-            let listener = listener.unwrap();
+            let listener = self.internet.listen(at).unwrap();
             std::thread::spawn(move || {
                 for (mut stream, from) in std::iter::from_fn(|| listener.accept().ok()) {
                     let _ = stream.read(&mut [0; 1024]);
@@ -440,8 +439,7 @@ fn who_is_outside_reaches_a_host_by_its_address_beyond_a_link_that_allows_it() {
         SocketAddr::new(beyond.unwrap().into(), 8080)
     });
     let listen = |namespace: &Namespace| {
-        let listener = namespace.run(|| TcpListener::bind("[::]:8080")).unwrap();
-        let listener = listener.unwrap();
+        let listener = namespace.listen("[::]:8080").unwrap();
         std::thread::spawn(move || {
             for (mut stream, _) in std::iter::from_fn(|| listener.accept().ok()) {
                 let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);

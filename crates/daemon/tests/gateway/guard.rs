@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -59,8 +59,7 @@ impl Rig {
     /// A service of the LAN host, for as long as the test's process lives; where it is.
     fn serve_in_lan(&self) -> String {
         let at = SocketAddr::new(self.plan().lan[1].parse().unwrap(), 8080);
-        let listener = self.client.run(|| TcpListener::bind(at)).unwrap();
-        let listener = listener.unwrap();
+        let listener = self.client.listen(at).unwrap();
         std::thread::spawn(move || listener.incoming().for_each(drop));
         at.to_string()
     }
@@ -68,8 +67,7 @@ impl Rig {
     /// A connection of somebody on the first link's network.
     fn connect_from_link(&self, to: &str) -> std::io::Result<TcpStream> {
         let to: SocketAddr = to.parse().unwrap();
-        let connect = || TcpStream::connect_timeout(&to, BRIEFLY);
-        self.internet.run(connect).unwrap()
+        self.internet.connect(to, BRIEFLY)
     }
 
     /// One more host of the LAN, with a network card of its own.
@@ -114,10 +112,7 @@ impl Rig {
 
     /// Sets rules of nftables on the box.
     pub(super) fn nft(&self, script: &str) {
-        let arguments = ["-f", "-"];
-        self.gateway
-            .exec_with_input("nft", &arguments, script)
-            .unwrap();
+        self.gateway.nft(script).unwrap();
     }
 
     /// Sends `count` TCP segments of connections that do not exist, from all over the LAN.
@@ -220,9 +215,8 @@ fn past_the_programs_a_host_is_translated_or_leaves_by_no_link(family: Family) {
         if fallback == "kernel" {
             echo(&mut rig.connect().unwrap()).expect("the kernel's NAT carries it");
         } else {
-            let server = rig.server().parse().unwrap();
-            let connect = || TcpStream::connect_timeout(&server, BRIEFLY);
-            let refused = rig.client.run(connect).unwrap().unwrap_err();
+            let server: SocketAddr = rig.server().parse().unwrap();
+            let refused = rig.client.connect(server, BRIEFLY).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::TimedOut);
             assert!(packets(&daemon, "kernel-foreign-source") > 0);
         }
@@ -261,10 +255,7 @@ fn what_must_take_a_link_past_the_programs_takes_it(family: Family) {
     };
     let counters = ["wan0", "wan1"].map(of_link).concat();
     let table = format!("table {words} sight {{ {counters} }}");
-    let arguments = ["-f", "-"];
-    rig.internet
-        .exec_with_input("nft", &arguments, &table)
-        .unwrap();
+    rig.internet.nft(&table).unwrap();
     let arrived = |device: &str| {
         let arguments = ["list", "counter", words, "sight", device];
         let said = rig.internet.exec("nft", &arguments).unwrap();
@@ -337,7 +328,7 @@ fn what_a_link_brings_for_nobody_meets_silence_and_fills_no_table(family: Family
     assert_eq!(silence.kind(), ErrorKind::TimedOut);
     assert!(packets(&daemon, "stray-syn") > 0);
     let at = rig.at_first_link(22);
-    let listener = rig.gateway.run(|| TcpListener::bind(at).unwrap());
+    let listener = rig.gateway.listen(at).unwrap();
     rig.connect_from_link(&at.to_string())
         .expect("the box's own listener");
     drop(listener);
@@ -378,9 +369,7 @@ fn nothing_leaves_a_link_with_a_source_that_is_not_the_links(family: Family) {
         "table {nft} seen {{ counter foreign {{ }}; chain c {{ type filter hook prerouting priority raw; \
          iifname {{ wan0-far, wan1-far }} {nft} saddr {{ {lan}, {network} }} counter name foreign; }}; }}"
     );
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], &seen)
-        .unwrap();
+    rig.internet.nft(&seen).unwrap();
     let foreign = || rig.internet.exec("nft", &["list", "counters"]).unwrap();
     rig.client.ip(&format!("addr add {behind} dev lo")).unwrap();
     rig.gateway
@@ -533,8 +522,7 @@ fn connections_are_tracked_where_somebody_needs_it(family: Family) {
     };
     let before = tracked();
     let server: SocketAddr = rig.server().parse().unwrap();
-    let own = || TcpStream::connect_timeout(&server, DEADLINE);
-    echo(&mut rig.gateway.run(own).unwrap().unwrap()).unwrap();
+    echo(&mut rig.gateway.connect(server, DEADLINE).unwrap()).unwrap();
     assert_eq!(tracked(), before, "a connection of the box's own");
     detach_programs(&rig);
     let refused = rig.connect_from_link(&service).unwrap_err();

@@ -55,9 +55,7 @@ fn a_way_of_asking_that_is_filtered_costs_a_link_nothing_and_is_told(family: Fam
     let filter = format!(
         "table {table} filter {{ chain c {{ type filter hook prerouting priority raw; iifname wan0-far tcp dport 80 drop; }}; }}"
     );
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], &filter)
-        .unwrap();
+    rig.internet.nft(&filter).unwrap();
     let begun = Instant::now();
     until("it is told", || {
         let link = daemon.link("fiber");
@@ -81,7 +79,7 @@ fn a_way_of_asking_that_is_filtered_costs_a_link_nothing_and_is_told(family: Fam
 /// Serves an empty page, or sends whoever comes by the first link elsewhere.
 fn serve_pages(rig: &Rig, portal: &Arc<AtomicBool>) {
     let at = SocketAddr::new(rig.plan().address(), PAGE_PORT);
-    let listener = rig.internet.run(|| TcpListener::bind(at).unwrap()).unwrap();
+    let listener = rig.internet.listen(at).unwrap();
     let captive: IpAddr = rig.external("wan0").parse().unwrap();
     let portal = Arc::clone(portal);
     std::thread::spawn(move || {
@@ -250,9 +248,7 @@ fn a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows(fa
             Family::V6 => format!("{discovery} accept;"),
         }
     );
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], &filter)
-        .unwrap();
+    rig.internet.nft(&filter).unwrap();
     let users = keep_connecting(&rig, &ends);
     until("the link is captive", || {
         let fiber = daemon.link("fiber");
@@ -307,9 +303,7 @@ fn a_host_that_can_send_no_probes_loses_no_link(family: Family) {
     let refuse = format!(
         "table {table} refuse {{ chain c {{ type filter hook output priority 0; oifname {{ wan0, wan1 }} drop; }}; }}"
     );
-    rig.gateway
-        .exec_with_input("nft", &["-f", "-"], &refuse)
-        .unwrap();
+    rig.gateway.nft(&refuse).unwrap();
     until("many were not sent", || {
         let links = daemon.status().links;
         links.iter().all(|link| link.probe.not_sent > 6)
@@ -435,9 +429,7 @@ fn beside_a_firewall_that_looks_at_connections_probes_are_tracked(family: Family
     let firewall = "table inet fw { chain input { type filter hook input priority filter; policy drop; \
                     ct state { established, related } accept; iifname lo accept; \
                     icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-advert } accept; }; }";
-    rig.gateway
-        .exec_with_input("nft", &["-f", "-"], firewall)
-        .unwrap();
+    rig.gateway.nft(firewall).unwrap();
     none_is_down(&daemon, Duration::from_secs(4));
     all_answer_again(&daemon);
     assert!(tracked(&rig) > 0);
@@ -455,9 +447,7 @@ fn silence(rig: &Rig, what: &str) {
     let filter = format!(
         "table {table} silence {{ chain c {{ type filter hook prerouting priority raw; {what} drop; }}; }}"
     );
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], &filter)
-        .unwrap();
+    rig.internet.nft(&filter).unwrap();
 }
 
 /// Looks at the links for so long; none may be down.
@@ -572,9 +562,7 @@ fn a_path_that_carries_less_than_its_device_is_found_and_tcp_is_kept_so_short(fa
     let filter = format!(
         "table inet hole {{ chain c {{ type filter hook prerouting priority raw; iifname wan0-far meta length > {CARRIES} drop; }}; }}"
     );
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], &filter)
-        .unwrap();
+    rig.internet.nft(&filter).unwrap();
     let at = SocketAddr::new(rig.plan().address(), PAGE_PORT);
     let listener = bind(&rig, || TcpListener::bind(at));
     // Else one host takes one link to one server.

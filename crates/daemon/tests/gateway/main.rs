@@ -149,8 +149,8 @@ fn what_the_box_itself_sends_follows_the_links(family: Family) {
     let rig = Rig::of(family);
     let daemon = rig.start();
     let seen_from = || {
-        let connect = || TcpStream::connect_timeout(&rig.server().parse().unwrap(), FOLLOWS);
-        let stream = rig.gateway.run(connect).unwrap().ok()?;
+        let server: SocketAddr = rig.server().parse().unwrap();
+        let stream = rig.gateway.connect(server, FOLLOWS).ok()?;
         Some(stream.local_addr().unwrap().ip().to_string())
     };
     assert_eq!(seen_from().as_deref(), Some(rig.external("wan0")));
@@ -171,13 +171,8 @@ fn questions_of_the_boxs_resolver_follow_the_links(family: Family) {
     const FOLLOWS: Duration = Duration::from_secs(1);
     let rig = Rig::of(family);
     let daemon = rig.start();
-    let patience = Some(Duration::from_millis(100));
-    let bound = || {
-        let socket = rig.gateway.run(|| UdpSocket::bind(rig.unbound())).unwrap();
-        let socket = socket.unwrap();
-        socket.set_read_timeout(patience).unwrap();
-        socket
-    };
+    let patience = Duration::from_millis(100);
+    let bound = || rig.gateway.udp(rig.unbound(), patience).unwrap();
     let connected = || {
         let socket = bound();
         socket.connect(rig.server()).unwrap();

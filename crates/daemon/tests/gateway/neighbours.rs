@@ -30,17 +30,13 @@ fn hosts_whose_gateway_is_a_virtual_router_on_the_lan_are_balanced(family: Famil
     rig.client.ip(&neighbour).unwrap();
     // It is not the master yet, which has the address.
     let patience = std::time::Duration::from_millis(300);
-    let connect = || TcpStream::connect_timeout(&rig.server().parse().unwrap(), patience);
-    rig.client
-        .run(connect)
-        .unwrap()
-        .expect_err("the master would answer");
+    let server: SocketAddr = rig.server().parse().unwrap();
+    let connect = || rig.client.connect(server, patience);
+    connect().expect_err("the master would answer");
     assert!(packets(&daemon, "other-host") > 0);
 
     address(&rig.gateway, "vrrp", &virtual_router, rig.plan().lengths[1]);
-    until("it is the master", || {
-        rig.client.run(connect).unwrap().is_ok()
-    });
+    until("it is the master", || connect().is_ok());
     let opened = || ["fiber", "lte"].map(|link| daemon.link(link).flows.opened);
     let before = opened();
     (0..4).for_each(|_| echo(&mut rig.connect().unwrap()).unwrap());
@@ -54,7 +50,7 @@ fn hosts_whose_gateway_is_a_virtual_router_on_the_lan_are_balanced(family: Famil
 fn answers_to_a_network_that_the_kernel_translates_arrive_without_a_fallback(family: Family) {
     let rig = Rig::of(family);
     let container = namespace("container");
-    cable((&rig.gateway, "apps"), (&container, "eth0"));
+    rig.gateway.veth("apps", &container, "eth0").unwrap();
     let (ends, length) = match family {
         Family::V4 => (["172.17.0.1", "172.17.0.2"], 24),
         Family::V6 => (["fd00:17::1", "fd00:17::2"], 64),
@@ -65,9 +61,7 @@ fn answers_to_a_network_that_the_kernel_translates_arrive_without_a_fallback(fam
     container.ip(&default).unwrap();
     let masquerade = "table inet theirs { chain c { type nat hook postrouting priority srcnat; \
                       iifname apps masquerade; }; }";
-    rig.gateway
-        .exec_with_input("nft", &["-f", "-"], masquerade)
-        .unwrap();
+    rig.gateway.nft(masquerade).unwrap();
     for fallback in ["refuse", "kernel"] {
         rig.write_config(&format!(
             "{}[nat]\nfallback = \"{fallback}\"\n",

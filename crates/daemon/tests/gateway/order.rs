@@ -1,6 +1,6 @@
 //! Neighbours and the gateway: whoever starts first, it comes to the same.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use anabranch_core::Family;
@@ -106,7 +106,7 @@ fn containers_are_forwarded_and_hosts_balanced(family: Family) {
         rig.providers_check_sources();
         let container = rig.container();
         let at = SocketAddr::new(rig.unbound().ip(), 80);
-        let service = container.run(|| TcpListener::bind(at)).unwrap().unwrap();
+        let service = container.listen(at).unwrap();
         (service, container)
     };
     let by_kernel = |text| format!("{text}nat.forwards = \"kernel\"\n");
@@ -138,7 +138,7 @@ fn a_second_address_of_a_link_is_answered_by_it(family: Family) {
         comes,
         |rig, _, ()| {
             let at = SocketAddr::new(rig.unbound().ip(), SERVICE_PORT);
-            let _service = rig.gateway.run(|| TcpListener::bind(at)).unwrap().unwrap();
+            let _service = rig.gateway.listen(at).unwrap();
             let [own, second] = [rig.external("wan1"), second]
                 .map(|address| SocketAddr::new(address.parse().unwrap(), SERVICE_PORT));
             until("it answers", || rig.call_from_afar(second).is_ok());
@@ -164,7 +164,7 @@ pub(super) fn vpn_ends(family: Family) -> ([&'static str; 2], u8) {
 /// A host beyond the internet, and its address.
 pub(super) fn warrior(rig: &Rig) -> (Namespace, &'static str) {
     let client = namespace("warrior");
-    cable((&client, "eth0"), (&rig.internet, "warrior"));
+    client.veth("eth0", &rig.internet, "warrior").unwrap();
     let ([at_home, router], length) = match rig.family() {
         Family::V4 => (["10.254.0.2", "10.254.0.1"], 24),
         Family::V6 => (["fd00:254::2", "fd00:254::1"], 64),

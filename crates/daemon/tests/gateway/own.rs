@@ -1,7 +1,5 @@
 //! What the box itself sends, by rules.
 
-use std::net::TcpListener;
-
 use super::*;
 
 const BACKUP: u16 = 873;
@@ -32,8 +30,8 @@ links = ["fiber"]
 /// The link's address from which the box connects, or why it cannot.
 fn source(rig: &Rig, to: &str) -> Result<String, std::io::ErrorKind> {
     let patience = Duration::from_secs(1);
-    let connect = || TcpStream::connect_timeout(&to.parse().unwrap(), patience);
-    let stream = rig.gateway.run(connect).unwrap();
+    let to: SocketAddr = to.parse().unwrap();
+    let stream = rig.gateway.connect(to, patience);
     let stream = stream.map_err(|error| error.kind())?;
     Ok(stream.local_addr().unwrap().ip().to_string())
 }
@@ -61,8 +59,7 @@ fn what_a_rule_takes_leaves_by_its_link_and_moves_when_that_dies(family: Family)
     let [backup, mail, web] = [BACKUP, MAIL, 80].map(|port| rig.port(port));
     let [fiber, lte] = ["wan0", "wan1"].map(|device| rig.external(device));
     for to in [&backup, &mail] {
-        let listener = rig.internet.run(|| TcpListener::bind(to)).unwrap();
-        let listener = listener.unwrap();
+        let listener = rig.internet.listen(to).unwrap();
         std::thread::spawn(move || listener.incoming().for_each(drop));
     }
     let daemon = rig.start();

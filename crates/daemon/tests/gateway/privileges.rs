@@ -201,7 +201,7 @@ fn a_pin_folder_that_somebody_else_made_is_refused_by_name() {
     assert!(said.contains(&wanted), "{said}");
     std::fs::remove_dir(&rig.pins).unwrap();
     let daemon = rig.start();
-    for folder in [rig.pins.clone(), rig.pins.join(INSTANCE)] {
+    for folder in [rig.pins.to_path_buf(), rig.pins.join(INSTANCE)] {
         let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{folder:?}");
     }

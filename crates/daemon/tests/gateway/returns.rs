@@ -46,9 +46,7 @@ fn mend_fiber(rig: &Rig, daemon: &Daemon) {
 impl Rig {
     /// Of the box.
     fn own_socket(&self, at: SocketAddr) -> UdpSocket {
-        let socket = self.gateway.run(|| UdpSocket::bind(at)).unwrap().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
+        self.gateway.udp(at, PATIENCE).unwrap()
     }
 
     fn own_connected(&self) -> UdpSocket {
@@ -102,9 +100,7 @@ fn sockets_of_the_box_leave_a_metered_link_in_a_pause_when_a_better_one_is_back(
     bound.recv(&mut [0; 16]).unwrap();
     // A service is asked by lte, and answers by it.
     let service = rig.own_socket(SocketAddr::new(rig.unbound().ip(), SERVICE_PORT));
-    let asking = rig.internet.run(|| UdpSocket::bind(rig.unbound())).unwrap();
-    let asking = asking.unwrap();
-    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    let asking = rig.internet.udp(rig.unbound(), PATIENCE).unwrap();
     asking.connect((lte, SERVICE_PORT)).unwrap();
 
     mend_fiber(&rig, &daemon);

@@ -1,23 +1,19 @@
 //! A client, the gateway, and two links to one server, in network namespaces; and the daemon as a process there.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixDatagram;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anabranch_api::Paths;
-use anabranch_api::{Client, FlowRow, LinkState, LinkStatus, Request, Response, Status};
+use anabranch_api::{FlowRow, LinkState, LinkStatus, Request, Response, Status};
 use anabranch_core::Family;
-use anabranch_testbed::netns::{Child, Exit, Namespace};
-use nix::sys::signal::Signal;
+use anabranch_testbed::netns::{Child, Namespace};
 
-use crate::common::{claim, example};
+pub use crate::common::{DEADLINE, Daemon, INSTANCE, Node, until};
 
-pub const DEADLINE: Duration = Duration::from_secs(20);
-pub const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub const SERVER: &str = "192.0.2.1:80";
+pub const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Of the server that tells whom it sees.
 const TELLS_PORT: u16 = 81;
 /// Of IPv4; [`Rig::config_text`] has it for either family.
@@ -28,7 +24,6 @@ link.fiber = { device = "wan0", down = "100mbit", up = "100mbit" }
 link.lte = { device = "wan1", down = "100mbit", up = "100mbit" }
 probe.targets = ["tcp:192.0.2.1:80"]
 "#;
-pub const INSTANCE: &str = "test";
 
 /// The addresses of one family.
 pub struct Plan {
@@ -73,10 +68,16 @@ pub struct Rig {
     /// The first is of the server that is asked.
     pub plans: Vec<&'static Plan>,
     pub client: Namespace,
-    pub gateway: Namespace,
+    pub gateway: Node,
     pub internet: Namespace,
-    pub dir: tempfile::TempDir,
-    pub pins: PathBuf,
+}
+
+impl Deref for Rig {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.gateway
+    }
 }
 
 impl Rig {
@@ -102,10 +103,8 @@ impl Rig {
         let rig = Self {
             plans,
             client: namespace("client"),
-            gateway: namespace("gw"),
+            gateway: Node::new(namespace("gw")),
             internet: namespace("inet"),
-            dir: tempfile::tempdir().unwrap(),
-            pins: PathBuf::from(format!("/sys/fs/bpf/anabranch-daemon-test-{}", unique())),
         };
         for plan in &rig.plans {
             let [_, host] = plan.lengths;
@@ -156,7 +155,11 @@ impl Rig {
 
     /// Another port of it.
     pub fn port(&self, port: u16) -> String {
-        SocketAddr::new(self.plan().address(), port).to_string()
+        self.at(port).to_string()
+    }
+
+    fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.plan().address(), port)
     }
 
     /// The box's address on a link.
@@ -192,7 +195,7 @@ impl Rig {
 
     /// The cable of the LAN.
     pub fn lan(&self) {
-        cable((&self.gateway, "lan0"), (&self.client, "eth0"));
+        self.gateway.veth("lan0", &self.client, "eth0").unwrap();
         for plan in &self.plans {
             let ([near, far], [length, _]) = (plan.lan, plan.lengths);
             address(&self.gateway, "lan0", near, length);
@@ -206,7 +209,7 @@ impl Rig {
     /// The cable of a link, `wan0` or `wan1`.
     pub fn link(&self, device: &str) {
         let far = format!("{device}-far");
-        cable((&self.gateway, device), (&self.internet, &far));
+        self.gateway.veth(device, &self.internet, &far).unwrap();
         // A router believes no advertisement, its own least of all, which it hears.
         let believes = format!("net/ipv6/conf/{far}/accept_ra");
         self.internet.set_sysctl(&believes, "0").unwrap();
@@ -231,9 +234,7 @@ impl Rig {
             let cut = format!(
                 "table {family} cut {{ chain c {{ type filter hook prerouting priority raw; iifname {device}-far drop; }}; }}"
             );
-            self.internet
-                .exec_with_input("nft", &["-f", "-"], &cut)
-                .unwrap();
+            self.internet.nft(&cut).unwrap();
         }
     }
 
@@ -246,18 +247,6 @@ impl Rig {
         }
     }
 
-    pub fn write_config(&self, text: &str) {
-        std::fs::write(self.config(), text).unwrap();
-    }
-
-    pub fn config(&self) -> PathBuf {
-        self.dir.path().join("anabranch.toml")
-    }
-
-    pub fn paths(&self) -> Paths {
-        Paths::under(self.dir.path(), &self.pins, INSTANCE).unwrap()
-    }
-
     /// An echo server, for as long as the test's process lives.
     pub fn serve(&self) {
         for plan in &self.plans {
@@ -266,10 +255,7 @@ impl Rig {
     }
 
     fn serve_at(&self, server: SocketAddr) {
-        let listener = self
-            .internet
-            .run(|| TcpListener::bind(server).unwrap())
-            .unwrap();
+        let listener = self.internet.listen(server).unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 std::thread::spawn(move || {
@@ -277,10 +263,8 @@ impl Rig {
                 });
             }
         });
-        let socket = self
-            .internet
-            .run(|| UdpSocket::bind(server).unwrap())
-            .unwrap();
+        let bind = || UdpSocket::bind(server).unwrap();
+        let socket = self.internet.run(bind).unwrap();
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
@@ -296,13 +280,8 @@ impl Rig {
 
     /// The same of another host.
     pub fn udp_from(&self, host: &Namespace) -> UdpSocket {
-        let socket = host
-            .run(|| UdpSocket::bind(self.unbound()).unwrap())
-            .unwrap();
+        let socket = host.udp(self.unbound(), Duration::from_secs(2)).unwrap();
         socket.connect(self.server()).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(2)))
-            .unwrap();
         socket
     }
 
@@ -323,70 +302,30 @@ impl Rig {
     /// The same in one of the families.
     pub fn connect_in(&self, family: Family) -> std::io::Result<TcpStream> {
         let server = SocketAddr::new(PLANS[family.index()].address(), 80);
-        connect_to(&self.client, server)
+        self.client.connect(server, DEADLINE)
     }
 
     /// A connection of another host to the server.
     pub fn connect_from(&self, host: &Namespace) -> std::io::Result<TcpStream> {
-        connect_to(host, self.server().parse().unwrap())
+        host.connect(self.at(80), DEADLINE)
     }
 
     /// Whom the server sees when a host connects.
     pub fn seen_from(&self, host: &Namespace) -> std::io::Result<IpAddr> {
-        let to = self.port(TELLS_PORT).parse().unwrap();
         let mut seen = String::new();
-        connect_to(host, to)?.read_to_string(&mut seen)?;
+        let mut stream = host.connect(self.at(TELLS_PORT), DEADLINE)?;
+        stream.read_to_string(&mut seen)?;
         Ok(seen.parse().unwrap())
     }
 
     /// The server that tells it.
     pub fn tell_who_asks(&self) {
-        let at: SocketAddr = self.port(TELLS_PORT).parse().unwrap();
-        let listener = self.internet.run(|| TcpListener::bind(at)).unwrap();
-        let listener = listener.unwrap();
+        let listener = self.internet.listen(self.at(TELLS_PORT)).unwrap();
         std::thread::spawn(move || {
             for (mut stream, from) in std::iter::from_fn(|| listener.accept().ok()) {
                 let _ = stream.write_all(from.ip().to_string().as_bytes());
             }
         });
-    }
-
-    /// The daemon's command as an argument of another.
-    fn command_under(&self, program: &str, arguments: &[&str], instance: &str) -> Command {
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .arg(example("daemon"))
-            .args([self.config().as_path(), self.dir.path(), &self.pins])
-            .arg(instance);
-        command
-    }
-
-    pub fn start(&self) -> Daemon {
-        self.start_under("env", &[])
-    }
-
-    /// Starts it by another program, which becomes it.
-    pub fn start_under(&self, program: &str, arguments: &[&str]) -> Daemon {
-        let notify = self.dir.path().join("notify");
-        let _ = std::fs::remove_file(&notify);
-        let manager = UnixDatagram::bind(&notify).unwrap();
-        manager.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut command = self.command_under(program, arguments, INSTANCE);
-        command.env("NOTIFY_SOCKET", &notify).stdout(Stdio::piped());
-        let mut child = self.gateway.spawn(command).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.pipes().stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(line.trim(), "ready");
-        let daemon = Daemon {
-            child,
-            paths: self.paths(),
-            manager,
-        };
-        assert_eq!(daemon.tells_manager(), "READY=1");
-        daemon
     }
 
     /// Starts it, and does not wait until it is ready.
@@ -403,45 +342,6 @@ impl Rig {
 
     pub fn log(&self) -> PathBuf {
         self.dir.path().join("log")
-    }
-
-    /// Starts a daemon that refuses to, and returns the one line it says why in.
-    pub fn refused(&self) -> String {
-        self.refused_as(INSTANCE)
-    }
-
-    /// The same of another instance.
-    pub fn refused_as(&self, instance: &str) -> String {
-        let (exit, said) = self.fails(instance);
-        assert_eq!(exit, Exit::Code(2), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        said.replace(self.dir.path().to_str().unwrap(), "DIR")
-            .trim()
-            .to_owned()
-    }
-
-    /// Starts a daemon that ends by itself, and returns how, and what it said.
-    pub fn fails(&self, instance: &str) -> (Exit, String) {
-        self.fails_under("env", &[], instance)
-    }
-
-    pub fn fails_under(&self, program: &str, arguments: &[&str], instance: &str) -> (Exit, String) {
-        let mut command = self.command_under(program, arguments, instance);
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = self.gateway.spawn(command).unwrap();
-        let mut stderr = child.pipes().stderr.take().unwrap();
-        let reader = std::thread::spawn(move || {
-            let mut said = String::new();
-            stderr.read_to_string(&mut said).map(|_| said)
-        });
-        // One that starts after all says no last word.
-        let exit = child.wait(DEADLINE).unwrap().expect("ended in time");
-        (exit, reader.join().unwrap().unwrap())
-    }
-
-    /// Whether an instance has a device of the gateway for its own.
-    pub fn claims(&self, device: &str) -> bool {
-        claim(&self.gateway, self.dir.path(), device).exists()
     }
 
     /// Everything of the host that the daemon may change.
@@ -505,27 +405,7 @@ fn number(device: &str) -> usize {
     usize::from(device == "wan1")
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.pins);
-    }
-}
-
-pub struct Daemon {
-    pub child: Child,
-    paths: Paths,
-    /// The service manager's end.
-    manager: UnixDatagram,
-}
-
 impl Daemon {
-    pub fn call(&self, request: &Request) -> Response {
-        Client::connect(&self.paths.socket())
-            .unwrap()
-            .call(request)
-            .unwrap()
-    }
-
     pub fn status(&self) -> Status {
         match self.call(&Request::Status) {
             Response::Status(status) => *status,
@@ -539,18 +419,6 @@ impl Daemon {
             .into_iter()
             .find(|link| link.name == name)
             .unwrap()
-    }
-
-    /// The next message to the service manager.
-    pub fn tells_manager(&self) -> String {
-        let mut message = [0; 1024];
-        let length = self.manager.recv(&mut message).unwrap();
-        String::from_utf8_lossy(&message[..length]).into_owned()
-    }
-
-    pub fn end(mut self, signal: Signal) -> Exit {
-        self.child.signal(signal);
-        self.child.wait(DEADLINE).unwrap().expect("ended in time")
     }
 }
 
@@ -577,22 +445,6 @@ pub fn packets(daemon: &Daemon, reason: &str) -> u64 {
     known.map_or(0, |known| known.packets)
 }
 
-pub fn unique() -> String {
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    format!(
-        "{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-    )
-}
-
-pub fn cable(near: (&Namespace, &str), far: (&Namespace, &str)) {
-    near.0.veth(near.1, far.0, far.1).unwrap();
-    for (namespace, device) in [near, far] {
-        namespace.ip(&format!("link set {device} up")).unwrap();
-    }
-}
-
 /// Of IPv6 it is one's own at once, even while the cable has no carrier yet.
 pub fn address(namespace: &Namespace, device: &str, address: &str, length: u8) {
     let nodad = if address.contains(':') { "nodad" } else { "" };
@@ -609,30 +461,12 @@ pub fn echo(stream: &mut (impl Read + Write)) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A connection of a host.
-fn connect_to(host: &Namespace, to: SocketAddr) -> std::io::Result<TcpStream> {
-    let stream = host
-        .run(|| TcpStream::connect_timeout(&to, DEADLINE))
-        .unwrap()?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    Ok(stream)
-}
-
 pub fn ask(socket: &UdpSocket) -> std::io::Result<()> {
     socket.send(b"hello")?;
     let mut answer = [0; 16];
     let length = socket.recv(&mut answer)?;
     assert_eq!(&answer[..length], b"hello");
     Ok(())
-}
-
-pub fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < DEADLINE, "{what} did not come true");
-        std::thread::sleep(LOOK_AGAIN);
-    }
-    begun.elapsed()
 }
 
 /// Flows of the LAN host that somebody keeps, each with its link's number.

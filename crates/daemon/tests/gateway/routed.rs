@@ -1,7 +1,7 @@
 //! Links without NAT: a LAN with a network of its own, which both providers route to the gateway.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -51,7 +51,7 @@ fn mixed(rig: &Rig) -> String {
 fn site(family: Family, config: impl Fn(&Rig) -> String) -> Rig {
     let rig = Rig::between(vec![&PLANS[family.index()]]);
     for namespace in [&rig.internet, &rig.gateway] {
-        let strict = if std::ptr::eq(namespace, &rig.gateway) {
+        let strict = if std::ptr::eq(namespace, &*rig.gateway) {
             "1"
         } else {
             "0"
@@ -93,17 +93,14 @@ impl Rig {
              }}\n",
             words(self.family())
         );
-        self.internet
-            .exec_with_input("nft", &["-f", "-"], &cut)
-            .unwrap();
+        self.internet.nft(&cut).unwrap();
         self.route_by(1 - link);
     }
 
     /// A web server with one file; who asked for it is in the list.
     fn serve_file(&self) -> Arc<Mutex<Vec<SocketAddr>>> {
         let web = self.port(WEB_PORT);
-        let listener = self.internet.run(|| TcpListener::bind(web)).unwrap();
-        let listener = listener.unwrap();
+        let listener = self.internet.listen(web).unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = asked.clone();
         std::thread::spawn(move || {
@@ -160,16 +157,13 @@ impl Rig {
 
     /// A connection of somebody beyond the links to the LAN.
     fn call_from_outside(&self) -> std::io::Result<TcpStream> {
-        let to = self.service();
-        let connect = || TcpStream::connect_timeout(&to, DEADLINE);
-        self.internet.run(connect).unwrap()
+        self.internet.connect(self.service(), DEADLINE)
     }
 
     /// An echo server of the LAN host.
     fn serve_outside(&self) {
         let service = self.service();
-        let listener = self.client.run(|| TcpListener::bind(service)).unwrap();
-        let listener = listener.unwrap();
+        let listener = self.client.listen(service).unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 std::thread::spawn(move || {
@@ -182,8 +176,7 @@ impl Rig {
     /// The address by which the server knows the LAN host, over a new connection.
     fn known_as(&self, asked: &Mutex<Vec<SocketAddr>>) -> Option<String> {
         let to: SocketAddr = self.port(WEB_PORT).parse().unwrap();
-        let connect = || TcpStream::connect_timeout(&to, DEADLINE);
-        let stream = self.client.run(connect).unwrap().ok()?;
+        let stream = self.client.connect(to, DEADLINE).ok()?;
         let port = stream.local_addr().unwrap().port();
         // Where nothing translates, it keeps its port, too.
         let seen = || asked.lock().unwrap().last().copied();

@@ -11,10 +11,7 @@ use crate::rig::*;
 #[test]
 fn a_gateway_whose_lan_device_is_refused_says_so_until_that_is_mended() {
     let rig = Rig::new();
-    let tc = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        rig.gateway.exec("tc", &words).unwrap();
-    };
+    let tc = |line: &str| rig.gateway.tc(line).unwrap();
     tc("qdisc add dev lan0 clsact");
     // A program of classic BPF, which matches nothing.
     let foreign = "filter add dev lan0 ingress protocol all pref 171 handle 0xab bpf bytecode";

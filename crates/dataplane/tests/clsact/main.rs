@@ -15,7 +15,7 @@ mod site;
 
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
     sync::Once,
     thread,
@@ -55,8 +55,7 @@ fn site() -> Site {
 }
 
 fn tc(namespace: &Namespace, words: &str) -> String {
-    let words: Vec<&str> = words.split(' ').collect();
-    namespace.exec("tc", &words).unwrap()
+    namespace.tc(words).unwrap()
 }
 
 fn qdiscs(site: &Site, device: &str) -> String {
@@ -76,19 +75,11 @@ fn programs(namespace: &Namespace, device: &str, end: TcAttachType) -> Vec<u32> 
 /// A connection through the gateway.
 fn connect(site: &Site) -> (TcpStream, TcpStream) {
     let at = (SERVER, 8080);
-    let listener = site
-        .internet
-        .run(|| TcpListener::bind(at).unwrap())
-        .unwrap();
-    let client = site
-        .client
-        .run(|| TcpStream::connect_timeout(&at.into(), PATIENCE).unwrap())
-        .unwrap();
+    let listener = site.internet.listen(at).unwrap();
+    let client = site.client.connect(at, PATIENCE).unwrap();
     let (server, _) = listener.accept().unwrap();
-    for stream in [&client, &server] {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    }
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_write_timeout(Some(PATIENCE)).unwrap();
     (client, server)
 }
 
@@ -188,7 +179,7 @@ fn a_clean_end_leaves_filters_and_qdiscs_of_others() {
         "filter add dev wan1 ingress protocol all prio 10 u32 match u32 0 0",
     );
     echo(&mut connect(&site), b"beside others");
-    let pins = site.pins.clone();
+    let pins = site.pins.to_path_buf();
 
     site.stop().unwrap();
 

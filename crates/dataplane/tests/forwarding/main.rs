@@ -22,23 +22,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anabranch_testbed::netns::Namespace;
+use anabranch_testbed::{netns::Namespace, wait::until};
 use site::echo_once;
 
 /// Of every wait: enough for an emulated processor.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn listen(namespace: &Namespace, at: (IpAddr, u16)) -> TcpListener {
-    namespace.run(|| TcpListener::bind(at).unwrap()).unwrap()
+    namespace.listen(at).unwrap()
 }
 
 fn connect(namespace: &Namespace, to: impl Into<SocketAddr>) -> TcpStream {
-    let to = to.into();
-    let stream = namespace
-        .run(|| TcpStream::connect_timeout(&to, PATIENCE).unwrap())
-        .unwrap();
-    patient(&stream);
-    stream
+    namespace.connect(to, PATIENCE).unwrap()
 }
 
 fn patient(stream: &TcpStream) {
@@ -47,9 +42,7 @@ fn patient(stream: &TcpStream) {
 }
 
 fn udp_socket(namespace: &Namespace, at: (IpAddr, u16)) -> UdpSocket {
-    let socket = namespace.run(|| UdpSocket::bind(at).unwrap()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
+    namespace.udp(at, PATIENCE).unwrap()
 }
 
 /// What arrives, and from where.
@@ -69,12 +62,8 @@ fn hears_nothing_before(socket: &UdpSocket, marker: impl FnOnce()) {
 }
 
 #[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in {PATIENCE:?}: {what}");
-        std::thread::yield_now();
-    }
+fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    until(what, PATIENCE, holds);
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {
@@ -83,29 +72,5 @@ fn is_timeout(error: &std::io::Error) -> bool {
 
 /// Packets a namespace's stack found damaged.
 fn checksum_errors(namespace: &Namespace) -> u64 {
-    snmp(namespace, "InCsumErrors")
-}
-
-/// A counter of a namespace's stack, of all protocols that have it: those of IPv4 in columns, those of IPv6 in lines.
-fn snmp(namespace: &Namespace, counter: &str) -> u64 {
-    let read = |file| namespace.exec("cat", &[file]).unwrap();
-    let report = read("/proc/net/snmp");
-    let lines: Vec<Vec<&str>> = report
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    let columns = lines
-        .chunks(2)
-        .flat_map(|pair| pair[0].iter().copied().zip(pair[1].iter().copied()));
-    let report = read("/proc/net/snmp6");
-    let named = report.lines().filter_map(|line| {
-        let (name, value) = line.split_once(char::is_whitespace)?;
-        let (_, name) = name.split_once('6')?;
-        Some((name, value.trim()))
-    });
-    columns
-        .chain(named)
-        .filter(|(name, _)| *name == counter)
-        .map(|(_, value)| value.parse::<u64>().unwrap())
-        .sum()
+    namespace.protocol_counter("InCsumErrors").unwrap()
 }

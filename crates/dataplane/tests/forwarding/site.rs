@@ -4,13 +4,11 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 use anabranch_core::{ClassId, DataPlane, Ended, Family, LinkCounters, LinkId};
 use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
-use anabranch_testbed::netns::Namespace;
+use anabranch_testbed::{netns::Namespace, pins::PinFolder};
 use nix::net::if_::if_nametoindex;
 
 use crate::{
@@ -26,18 +24,12 @@ pub struct Site {
     pub gateway: Namespace,
     pub internet: Namespace,
     pub plane: Option<Gateway>,
-    pub pins: PathBuf,
+    pub pins: PinFolder,
 }
 
 impl Site {
     /// The topology alone.
     pub fn bare(addresses: &'static Addresses) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!(
-            "test-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
         let client =
             Namespace::create("client").expect("these tests need root and network namespaces");
         let gateway = Namespace::create("gateway").unwrap();
@@ -72,14 +64,13 @@ impl Site {
         for server in [addresses.server, addresses.second_server] {
             internet.add_address("lo", server, host).unwrap();
         }
-        let pins = PathBuf::from(format!("/sys/fs/bpf/anabranch-{unique}"));
         Site {
             addresses,
             client,
             gateway,
             internet,
             plane: None,
-            pins,
+            pins: PinFolder::name("site"),
         }
     }
 
@@ -221,8 +212,6 @@ impl Drop for Site {
     fn drop(&mut self) {
         if self.plane.is_some() {
             self.stop().ok();
-        } else {
-            std::fs::remove_dir_all(&self.pins).ok();
         }
     }
 }

@@ -6,8 +6,6 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
-    path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -19,7 +17,10 @@ use anabranch_policy::{
     abi,
     paths::{Paths, Prefix},
 };
-use anabranch_testbed::netns::{Entered, Namespace};
+use anabranch_testbed::{
+    netns::{Entered, Namespace},
+    pins::PinFolder,
+};
 use aya::maps::{Array, HashMap, Map, MapData};
 use proptest::{strategy::Strategy, test_runner::TestCaseResult};
 
@@ -92,7 +93,7 @@ impl Outcome {
 /// The gateway, told of two links, without a device in sight.
 pub struct Rig {
     plane: Option<Gateway>,
-    pins: PathBuf,
+    pins: PinFolder,
     role: Option<Role>,
     counted: Vec<u64>,
     /// Of the gateway in its LAN.
@@ -125,15 +126,10 @@ impl Rig {
     }
 
     pub fn sized(sizes: Sizes) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let namespace =
             Namespace::create("packets").expect("these tests need root and network namespaces");
         let inside = namespace.enter().unwrap();
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let pins = PathBuf::from(format!(
-            "/sys/fs/bpf/anabranch-packets-{}-{number}",
-            std::process::id()
-        ));
+        let pins = PinFolder::name("packets");
         let (plane, _) = Gateway::open(&pins, sizes).unwrap();
         let mut rig = Rig {
             plane: Some(plane),
@@ -792,7 +788,6 @@ impl Drop for Rig {
         if let Some(plane) = self.plane.take() {
             plane.close().ok();
         }
-        std::fs::remove_dir_all(&self.pins).ok();
     }
 }
 

@@ -5,7 +5,6 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::unix::fs::DirBuilderExt,
     path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 use anabranch_core::{Family, PerFamily, multilink::SublinkId};
@@ -20,7 +19,10 @@ use anabranch_policy::{
     },
     spread::Table,
 };
-use anabranch_testbed::netns::{Entered, Namespace};
+use anabranch_testbed::{
+    netns::{Entered, Namespace},
+    pins::PinFolder,
+};
 use anyhow::Context;
 use aya::{
     EbpfLoader, TestRun, TestRunOptions,
@@ -78,22 +80,17 @@ impl Outcome {
 /// The loaded program, whose sublinks all lead out of the loopback device.
 pub struct Rig {
     trunk: Option<Trunk>,
-    pins: PathBuf,
+    pins: PinFolder,
     _inside: Entered,
     _namespace: Namespace,
 }
 
 impl Rig {
     pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let namespace =
             Namespace::create("trunk").expect("these tests need root and network namespaces");
         let inside = namespace.enter().unwrap();
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let pins = PathBuf::from(format!(
-            "/sys/fs/bpf/anabranch-trunk-{}-{number}",
-            std::process::id()
-        ));
+        let pins = PinFolder::name("trunk");
         let (mut trunk, adopted) = Trunk::open(&pins).unwrap();
         assert!(!adopted);
         for sublink in 0..MAX_LINKS as u16 {
@@ -171,7 +168,6 @@ impl Drop for Rig {
         if let Some(trunk) = self.trunk.take() {
             trunk.close().ok();
         }
-        std::fs::remove_dir_all(&self.pins).ok();
     }
 }
 

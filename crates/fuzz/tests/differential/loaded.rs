@@ -2,11 +2,10 @@
 //! loopback device, which is a LAN device to `lan` and the link that the packet comes from to `wan`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anabranch_core::{Family, LinkId, Time};
@@ -21,6 +20,7 @@ use anabranch_policy::Reason;
 use anabranch_policy::abi::{self, Flow, FlowKey, link_place};
 use anabranch_policy::paths::{Paths, Prefix};
 use anabranch_testbed::netns::{Entered, Namespace};
+use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::{Pod, include_bytes_aligned};
@@ -101,7 +101,7 @@ pub struct Outcome {
 /// The programs, and the gateway that holds them.
 pub struct Loaded {
     pub plane: Gateway,
-    pins: PathBuf,
+    _pins: PinFolder,
     state: Vec<RawMap>,
     counters: RawMap,
     counted: Vec<u64>,
@@ -124,10 +124,7 @@ impl Loaded {
     pub fn new() -> Result<Self> {
         let namespace = Namespace::create("differential")?;
         let inside = namespace.enter()?;
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("anabranch-differential-{}-{number}", std::process::id());
-        let pins = PathBuf::from("/sys/fs/bpf").join(name);
+        let pins = PinFolder::name("differential");
         let now_ns = Arc::new(AtomicU64::new(0));
         let mut plane = open(&pins, Arc::clone(&now_ns))?;
         let maps = pins.join(format!("v{}", abi::ABI_VERSION));
@@ -148,7 +145,7 @@ impl Loaded {
             arrived: 0,
             now_ns,
             plane,
-            pins,
+            _pins: pins,
             _inside: inside,
             _namespace: namespace,
         })
@@ -254,13 +251,6 @@ impl Loaded {
         let reason = &anabranch_policy::reasons()[first];
         *self.reached.entry(reason.name).or_default() += 1;
         Ok(reason)
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        // A few names: what holds them is gone with this.
-        let _ = fs::remove_dir_all(&self.pins);
     }
 }
 

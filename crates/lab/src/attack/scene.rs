@@ -80,7 +80,7 @@ impl Scene {
     /// Once the gateway is ready.
     pub fn break_link(self, site: &Site) -> Result<()> {
         if let Some(broken) = self.broken() {
-            site.routers[broken].exec_with_input("nft", &["-f", "-"], CAPTIVE)?;
+            site.routers[broken].nft(CAPTIVE)?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ fn publish(site: &Site) -> Result<()> {
             }}
         }}"
     );
-    site.gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
+    site.gateway.nft(&rules)?;
     let (nobody, length) = foreign(family);
     for router in &site.routers {
         router.ip(&format!("{flag} route add blackhole {nobody}/{length}"))?;

@@ -11,8 +11,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anabranch_api::{LinkState, Status};
 use anabranch_scenario::{Families, Family, Hosts, Peer};
@@ -21,8 +20,8 @@ use super::Subject;
 use super::scene::Scene;
 use crate::daemon::Daemon;
 use crate::topology::{
-    Anabranch, CLIENTS, LAN_DEVICE, LabError, LabSpec, Result, SERVERS as HOSTS, address_wan,
-    configuration, io_error, lan, lay_transit, peers, settle, tcp, wan,
+    Anabranch, CLIENTS, LAN_DEVICE, LabSpec, Result, SERVERS as HOSTS, address_wan, configuration,
+    io_error, lan, lay_transit, peers, ready::within, settle, tcp, wan,
 };
 use anabranch_testbed::emulator::{Emulator, Link, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace};
@@ -48,7 +47,6 @@ const RATE_BPS: u64 = 1_000_000_000;
 /// By which links are further that are not the nearest.
 const DETOUR: Duration = Duration::from_millis(100);
 const READY: Duration = Duration::from_secs(20);
-const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// A running site. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
 pub(super) struct Site {
@@ -241,22 +239,13 @@ impl Site {
     }
 
     fn wait_for_links(&self) -> Result<()> {
-        let deadline = Instant::now() + READY;
-        loop {
+        within(READY, "every link has answered a probe", || {
             let links = self.status()?.map_or_else(Vec::new, |status| status.links);
             let answered = |link: &anabranch_api::LinkStatus| {
                 link.state == LinkState::Up && link.probe.round_trip_ms.is_some()
             };
-            if links.iter().all(answered) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                let seconds = READY.as_secs();
-                let why = format!("not every link answered a probe within {seconds} s");
-                return Err(LabError::Gateway(why));
-            }
-            thread::sleep(BETWEEN_TRIES);
-        }
+            Ok(links.iter().all(answered))
+        })
     }
 
     /// Of the gateway under test, if it is anabranch.

@@ -13,8 +13,9 @@ use super::services::{
     Services, flush_policy_table, lead_guest, leave_guest, load_container_rules, load_vpn_rules,
     make_policy_table, stop,
 };
-use super::site::{CUSTOMER, Ground, Links, address_customer, address6, route, until, within};
+use super::site::{CUSTOMER, Ground, Links, address_customer, address6, route, until};
 use crate::daemon::Daemon;
+use crate::topology::ready::within;
 use crate::topology::{Result, wan};
 use anabranch_testbed::netns;
 
@@ -144,7 +145,7 @@ fn happen_to_link(stage: Stage<'_>, links: &mut Links, step: &Step) -> Result<Ef
         Happening::Silence(link) => {
             wait_for_another(stage, links, link);
             let isp = &ground.isps[link];
-            let out = || isp.exec_with_input("nft", &["-f", "-"], SILENCE).map(drop);
+            let out = || isp.nft(SILENCE);
             let back = || {
                 isp.exec("nft", &["delete", "table", "netdev", "silence"])
                     .map(drop)

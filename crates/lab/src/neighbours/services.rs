@@ -145,13 +145,13 @@ fn contain(ground: &Ground) -> Result<()> {
 }
 
 pub(super) fn load_vpn_rules(the_box: &Namespace) -> Result<()> {
-    the_box.exec_with_input("nft", &["-f", "-"], VPN_RULES)?;
+    the_box.nft(VPN_RULES)?;
     Ok(())
 }
 
 /// Loads them in the place of those that are there, in one step.
 pub(super) fn load_container_rules(the_box: &Namespace) -> Result<()> {
-    the_box.exec_with_input("nft", &["-f", "-"], CONTAINER_RULES)?;
+    the_box.nft(CONTAINER_RULES)?;
     Ok(())
 }
 

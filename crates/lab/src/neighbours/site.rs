@@ -16,8 +16,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anabranch_api::LinkState;
 use anabranch_scenario::{Families, Tcp};
@@ -27,7 +26,8 @@ use tempfile::TempDir;
 use super::plan::{Choices, LINKS, NAMES};
 use super::services::{Services, VIRTUAL, in_own_run, start_script};
 use crate::daemon::Daemon;
-use crate::topology::{Anabranch, LabError, Result, io_error, let_forward, settle, wan};
+use crate::topology::ready::within;
+use crate::topology::{Anabranch, Result, host_bits, io_error, let_forward, settle, wan};
 use anabranch_testbed::netns::{self, Child, Namespace};
 
 pub(super) const LAN: &str = "lan0";
@@ -41,7 +41,6 @@ pub(super) const PORT: u16 = 7;
 pub(super) const KERNEL_PORT: u16 = 9;
 const READY: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// The link with the smallest metric: the host's own routing leads there, with or without a gateway.
 pub(super) const HOSTS_OWN: usize = 0;
 /// Of the LAN host that a rule leads to a link now and then.
@@ -268,26 +267,21 @@ impl Ground {
         Ok(ground)
     }
 
-    fn tc(&self, line: &str) -> netns::Result<()> {
-        let words: Vec<_> = line.split_whitespace().collect();
-        self.the_box.exec("tc", &words).map(drop)
-    }
-
     /// Shapes what leaves by a link, as SQM scripts do.
     pub fn shape(&self, link: usize) -> Result<()> {
         let device = wan(link);
         // A shaper is not changed in place: the old one goes, if there is one.
-        let _ = self.tc(&format!("qdisc del dev {device} root"));
+        let _ = self.the_box.tc(&format!("qdisc del dev {device} root"));
         Ok(self.shape_egress(&device)?)
     }
 
     fn shape_egress(&self, device: &str) -> netns::Result<()> {
-        self.tc(&format!(
+        self.the_box.tc(&format!(
             "qdisc add dev {device} root handle 1: htb default 10"
         ))?;
-        self.tc(&format!(
-            "class add dev {device} parent 1: classid 1:10 htb rate 50mbit burst 15k"
-        ))
+        let class =
+            format!("class add dev {device} parent 1: classid 1:10 htb rate 50mbit burst 15k");
+        self.the_box.tc(&class).map(drop)
     }
 
     /// Shapes what comes by a link, as SQM scripts do: at the egress of a device that it is redirected to.
@@ -296,14 +290,17 @@ impl Ground {
         self.the_box.ip(&format!("link add {IFB} type ifb"))?;
         self.the_box.ip(&format!("link set {IFB} up"))?;
         self.shape_egress(IFB)?;
-        self.tc(&format!("qdisc add dev {device} handle ffff: ingress"))?;
-        self.tc(&format!(
+        self.the_box
+            .tc(&format!("qdisc add dev {device} handle ffff: ingress"))?;
+        let filter = format!(
             "filter add dev {device} parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev {IFB}"
-        ))
+        );
+        self.the_box.tc(&filter).map(drop)
     }
 
     pub fn unshape_ingress(&self, link: usize) -> netns::Result<()> {
-        self.tc(&format!("qdisc del dev {} ingress", wan(link)))?;
+        self.the_box
+            .tc(&format!("qdisc del dev {} ingress", wan(link)))?;
         self.the_box.ip(&format!("link del {IFB}")).map(drop)
     }
 
@@ -409,31 +406,10 @@ pub(super) fn until(what: &str, holds: impl FnMut() -> Result<bool>) -> Result<(
     within(READY, what, holds)
 }
 
-/// Waits until something holds.
-pub(super) fn within(
-    patience: Duration,
-    what: &str,
-    mut holds: impl FnMut() -> Result<bool>,
-) -> Result<()> {
-    let deadline = Instant::now() + patience;
-    while !holds()? {
-        if Instant::now() > deadline {
-            let seconds = patience.as_secs();
-            return Err(LabError::Load(format!("not within {seconds} s: {what}")));
-        }
-        thread::sleep(BETWEEN_LOOKS);
-    }
-    Ok(())
-}
-
 fn namespace(name: &str) -> Result<Namespace> {
     let namespace = Namespace::create(name)?;
     settle(&namespace, &Tcp::default(), Families::Both)?;
     Ok(namespace)
-}
-
-fn host_bits(address: IpAddr) -> u8 {
-    if address.is_ipv6() { 128 } else { 32 }
 }
 
 fn lay_lan(switch: &Namespace, the_box: &Namespace) -> Result<()> {
@@ -475,7 +451,7 @@ fn lay_link(link: usize, the_box: &Namespace, internet: &Namespace) -> Result<Na
             }}
         }}"
     );
-    isp.exec_with_input("nft", &["-f", "-"], &filter)?;
+    isp.nft(&filter)?;
     let_forward(&isp, Families::Both)?;
     let_forward(internet, Families::Both)?;
     the_box.ip(&format!(

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 
 use crate::daemon::Daemon;
 use crate::run::Recording;
-use crate::topology::{Lab, LabError, LabSpec, Result, tcp};
+use crate::topology::{Lab, LabSpec, Result, tcp};
 use anabranch_testbed::emulator::{Fates, LinkReport};
 use anabranch_testbed::netns::{Counters, Namespace};
 
@@ -125,20 +125,7 @@ fn since(before: Tally, after: Tally) -> Tally {
 
 /// TCP segments sent again since the namespace was made (RFC 4022, tcpRetransSegs).
 pub(crate) fn retransmitted(namespace: &Namespace) -> Result<u64> {
-    let path = "/proc/thread-self/net/snmp";
-    let text = namespace.run(|| std::fs::read_to_string(path))?;
-    let text = text.map_err(|source| LabError::Io {
-        what: format!("reading {path}"),
-        source,
-    })?;
-    // Two lines: names, then values.
-    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let [names, values] = [lines.next(), lines.next()].map(Option::unwrap_or_default);
-    let mut columns = names.split(' ').zip(values.split(' '));
-    let column = columns.find(|(name, _)| *name == "RetransSegs");
-    Ok(column
-        .and_then(|(_, value)| value.parse().ok())
-        .unwrap_or(0))
+    Ok(namespace.protocol_counter("RetransSegs")?)
 }
 
 /// Everything a reader needs to repeat the run, or to doubt it.

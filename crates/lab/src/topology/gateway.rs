@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anabranch_api::Paths;
 use anabranch_scenario::{Declared, Peer};
@@ -15,15 +15,15 @@ use tempfile::TempDir;
 
 use super::peers::Steward;
 use super::peers::bgp::Speakers;
+use super::ready::wait_ready;
 use super::{
     IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, last_words, lead_lan,
     let_forward, peers, route_lan, wan,
 };
-use anabranch_testbed::netns::{Child, Exit, Namespace};
+use anabranch_testbed::netns::{Child, Exit, Namespace, remove_ownerless};
 
 const READY: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(10);
-const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 /// Instances of labs are `lab<pid>-<n>`.
 const INSTANCE_PREFIX: &str = "lab";
 
@@ -178,6 +178,11 @@ impl Anabranch {
         &self.instance
     }
 
+    /// Where it keeps its files and pins.
+    pub fn paths(&self) -> Result<Paths> {
+        Paths::new(&self.instance).map_err(|error| LabError::Gateway(error.to_string()))
+    }
+
     /// The daemon.
     pub fn process(&mut self) -> &mut Child {
         &mut self.process
@@ -195,19 +200,7 @@ impl Anabranch {
 
     /// Runs `anabranch <words> --instance <this>` and returns what it printed.
     pub fn ask(&self, words: &[&str]) -> Result<String> {
-        let mut command = Command::new(&self.binary);
-        command.args(words).args(["--instance", &self.instance]);
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .map_err(io_error(format!("running {}", self.binary.display())))?;
-        if !output.status.success() {
-            return Err(LabError::Command {
-                command: format!("{} {}", self.binary.display(), words.join(" ")),
-                stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            });
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        ask(&self.binary, &self.instance, words)
     }
 
     /// `anabranch status --json`.
@@ -258,25 +251,9 @@ impl Anabranch {
     }
 
     fn wait_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + READY;
-        while Instant::now() < deadline {
-            if self.status().is_ok() {
-                return Ok(());
-            }
-            let ended = self.process.wait(BETWEEN_TRIES);
-            if let Some(exit) = ended.map_err(io_error("waiting for anabranch"))? {
-                return Err(LabError::Ended {
-                    program: "anabranch".into(),
-                    exit,
-                    log: last_words(&self.log()),
-                });
-            }
-        }
-        Err(LabError::NotReady {
-            program: "anabranch".into(),
-            seconds: READY.as_secs(),
-            log: last_words(&self.log()),
-        })
+        let (log, binary, instance) = (self.log(), &self.binary, &self.instance);
+        let answers = || Ok(ask(binary, instance, &["status", "--json"]).is_ok());
+        wait_ready("anabranch", &mut self.process, &log, READY, answers)
     }
 }
 
@@ -288,6 +265,22 @@ impl Drop for Anabranch {
     }
 }
 
+fn ask(binary: &Path, instance: &str, words: &[&str]) -> Result<String> {
+    let mut command = Command::new(binary);
+    command.args(words).args(["--instance", instance]);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(io_error(format!("running {}", binary.display())))?;
+    if !output.status.success() {
+        return Err(LabError::Command {
+            command: format!("{} {}", binary.display(), words.join(" ")),
+            stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Removes what instances keep whose lab was killed with them. Runs by itself before the first [`Anabranch::start`] of
 /// a process.
 fn remove_stale() {
@@ -295,21 +288,13 @@ fn remove_stale() {
         return;
     };
     let directories = [Some(any.runtime_dir()), any.pins().parent()];
-    let entries = directories.into_iter().flatten().map(std::fs::read_dir);
-    for entry in entries.flatten().flatten().flatten() {
-        let name = entry.file_name();
-        let instance = Path::new(&name).file_stem().and_then(|stem| stem.to_str());
-        let Some(instance) = instance else { continue };
-        if owner(instance).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            remove_instance(instance);
-        }
+    for directory in directories.into_iter().flatten() {
+        remove_ownerless(directory, INSTANCE_PREFIX, |entry| {
+            if let Some(instance) = entry.file_stem().and_then(|stem| stem.to_str()) {
+                remove_instance(instance);
+            }
+        });
     }
-}
-
-/// The process whose lab an instance belonged to.
-fn owner(instance: &str) -> Option<u32> {
-    let (pid, _) = instance.strip_prefix(INSTANCE_PREFIX)?.split_once('-')?;
-    pid.parse().ok()
 }
 
 /// What is already gone is no error.
@@ -344,21 +329,6 @@ mod tests {
     use super::*;
     use crate::topology::Told;
     use anabranch_testbed::emulator::LinkShape;
-
-    #[test]
-    fn an_instance_names_the_process_of_its_lab() {
-        assert_eq!(owner("lab4711-0"), Some(4711));
-        for other in [
-            "default",
-            "lab",
-            "lab-0",
-            "lab4711",
-            "laboratory-1",
-            "bench-1-0",
-        ] {
-            assert_eq!(owner(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn the_generated_configuration_is_what_is_told_and_the_settings() {

@@ -16,13 +16,14 @@
 
 mod gateway;
 pub(crate) mod peers;
+pub(crate) mod ready;
 mod server;
 pub mod tcp;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
-use std::{io, path::PathBuf};
+use std::{io, path::Path};
 
 use anabranch_core::PerFamily;
 use anabranch_core::rules::Prefix;
@@ -778,7 +779,7 @@ pub(crate) fn let_forward(namespace: &Namespace, families: Families) -> Result<(
 }
 
 /// Bits of an address.
-fn host_bits(address: IpAddr) -> u8 {
+pub(crate) fn host_bits(address: IpAddr) -> u8 {
     if address.is_ipv6() { 128 } else { 32 }
 }
 
@@ -963,7 +964,7 @@ fn read(path: &str) -> Result<String> {
 }
 
 /// The last lines a process wrote, for an error of one line.
-fn last_words(log: &PathBuf) -> String {
+fn last_words(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines = text.lines().rev().take(5).collect::<Vec<_>>();
     let mut words = lines.into_iter().rev().collect::<Vec<_>>().join("; ");

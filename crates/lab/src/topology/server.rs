@@ -1,19 +1,19 @@
 //! The web server: nginx, serving files of given sizes, and the beginnings of one that has any size.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{LabError, Result, ZEROS, io_error, last_words};
+use super::ready::wait_ready;
+use super::{Result, ZEROS, io_error};
 use anabranch_testbed::netns::{Child, Namespace};
 
 const READY: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(2);
-const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// Of the file at [`ZEROS`]: 1 TiB, more than any emulated line carries in a week.
 const ZEROS_BYTES: u64 = 1 << 40;
@@ -70,7 +70,8 @@ impl HttpServer {
             .stderr(Stdio::null());
         let mut process = namespace.spawn(nginx)?;
         for &address in addresses {
-            wait_ready(namespace, &mut process, address, &log)?;
+            let accepts = || Ok(namespace.connect(address, READY).is_ok());
+            wait_ready("nginx", &mut process, &log, READY, accepts)?;
         }
         Ok(Self {
             process,
@@ -152,31 +153,4 @@ http {{
 }}
 "
     )
-}
-
-fn wait_ready(
-    namespace: &Namespace,
-    process: &mut Child,
-    address: SocketAddr,
-    log: &PathBuf,
-) -> Result<()> {
-    let deadline = Instant::now() + READY;
-    let failed = || io_error("waiting for nginx");
-    while Instant::now() < deadline {
-        if namespace.run(|| TcpStream::connect(address))?.is_ok() {
-            return Ok(());
-        }
-        if let Some(exit) = process.wait(BETWEEN_TRIES).map_err(failed())? {
-            return Err(LabError::Ended {
-                program: "nginx".into(),
-                exit,
-                log: last_words(log),
-            });
-        }
-    }
-    Err(LabError::NotReady {
-        program: "nginx".into(),
-        seconds: READY.as_secs(),
-        log: last_words(log),
-    })
 }

@@ -62,7 +62,7 @@ pub(super) fn lay(
         "table inet access {{\nchain sort {{\ntype filter hook postrouting priority 0\n{}}}\n}}\n",
         sorting.collect::<String>()
     );
-    node.exec_with_input("nft", &["-f", "-"], &sorting)?;
+    node.nft(&sorting)?;
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub(super) fn number(node: &Namespace, device: &str) -> Result<()> {
     let rules = format!(
         "table ip6 order {{\nchain number {{\ntype filter hook postrouting priority 0\noifname != \"{device}\" return\nip6 ecn ect0 meta mark set 1\n@nh,0,32 set numgen inc mod {numbers} offset {VERSION}\nmeta mark 1 ip6 ecn set ect0\n}}\n}}\n"
     );
-    node.exec_with_input("nft", &["-f", "-"], &rules)?;
+    node.nft(&rules)?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
 /// A process of the lab: killed on drop, and by the kernel if this process dies first.
@@ -42,10 +42,12 @@ impl Child {
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         // Ctrl-C is for this process, which ends the others in its own order.
         command.process_group(0);
-        // SAFETY: prctl is a plain system call; nothing is allocated or locked between fork and exec.
+        // SAFETY: both are plain system calls; nothing is allocated or locked between fork and exec.
         unsafe {
             command.pre_exec(|| {
-                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
+                // Signals that this process has blocked would be blocked in that one as well.
+                SigSet::all().thread_unblock()?;
+                Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
             });
         }
         let inner = spawn_for_good(command)?;

@@ -5,7 +5,9 @@
 //! with setns(2), which leaves the mounts alone: `ip netns exec` would mount another /sys over bpffs and hide its pins.
 
 mod child;
+mod counter;
 mod device;
+mod socket;
 
 pub use child::{Child, Exit};
 pub use device::Counters;
@@ -25,7 +27,7 @@ use nix::sched::{CloneFlags, setns};
 
 /// Where `ip netns` keeps the names (iproute2, `NETNS_RUN_DIR`).
 const RUN_DIR: &str = "/run/netns";
-const PREFIX: &str = "anabranch-";
+pub(crate) const PREFIX: &str = "anabranch-";
 
 /// Why something could not be done in a namespace.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +165,16 @@ impl Namespace {
         self.exec("ip", &line.split_whitespace().collect::<Vec<_>>())
     }
 
+    /// Runs `tc` with the words of `line`.
+    pub fn tc(&self, line: &str) -> Result<String> {
+        self.exec("tc", &line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Loads a script of nftables.
+    pub fn nft(&self, script: &str) -> Result<()> {
+        self.exec_with_input("nft", &["-f", "-"], script).map(drop)
+    }
+
     /// Sets a sysctl by its path under /proc/sys, for instance `net/ipv4/ip_forward`.
     pub fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
         let path = Path::new("/proc/sys").join(key);
@@ -230,7 +242,7 @@ impl AsFd for Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        remove(&self.name);
+        remove(&self.path());
     }
 }
 
@@ -257,29 +269,33 @@ impl Drop for Entered {
 /// Removes the namespaces that processes since ended have left behind. Runs by itself before the first
 /// [`Namespace::create`] of a process.
 pub fn remove_stale() {
-    let Ok(entries) = std::fs::read_dir(RUN_DIR) else {
+    remove_ownerless(Path::new(RUN_DIR), PREFIX, remove);
+}
+
+/// Lets `remove` take away what stands in `folder` under names of `prefix` and a process that is gone.
+pub fn remove_ownerless(folder: &Path, prefix: &str, remove: impl Fn(&Path)) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
     for entry in entries.flatten() {
-        let Ok(name) = entry.file_name().into_string() else {
-            continue;
-        };
-        if owner(&name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            remove(&name);
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| owner(name, prefix));
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            remove(&entry.path());
         }
     }
 }
 
-/// The process that made a namespace of ours.
-fn owner(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+/// The process whose id stands behind the prefix, before a dash.
+fn owner(name: &str, prefix: &str) -> Option<u32> {
+    let (pid, _) = name.strip_prefix(prefix)?.split_once('-')?;
+    pid.parse().ok()
 }
 
 /// Takes the name away; the namespace ends with the last process inside. What is already gone is no error.
-fn remove(name: &str) {
-    let path = Path::new(RUN_DIR).join(name);
-    let _ = nix::mount::umount2(&path, nix::mount::MntFlags::MNT_DETACH);
-    let _ = std::fs::remove_file(&path);
+fn remove(path: &Path) {
+    let _ = nix::mount::umount2(path, nix::mount::MntFlags::MNT_DETACH);
+    let _ = std::fs::remove_file(path);
 }
 
 fn shown(command: &Command) -> String {
@@ -317,4 +333,25 @@ fn output(mut command: Command, namespace: &str, input: &str) -> Result<String> 
         });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owner;
+
+    #[test]
+    fn a_name_tells_the_process_behind_its_prefix() {
+        assert_eq!(owner("lab4711-0", "lab"), Some(4711));
+        let others = [
+            "default",
+            "lab",
+            "lab-0",
+            "lab4711",
+            "laboratory-1",
+            "bench-1-0",
+        ];
+        for other in others {
+            assert_eq!(owner(other, "lab"), None, "{other}");
+        }
+    }
 }

@@ -106,10 +106,7 @@ fn large_transfers_arrive_whole_both_ways_with_offloads_on_and_off() {
 #[test]
 fn a_connection_is_refused_by_who_refuses_it() {
     let mut site = site();
-    let refused = site
-        .client
-        .run(|| TcpStream::connect_timeout(&(SERVER, 9).into(), PATIENCE))
-        .unwrap();
+    let refused = site.client.connect((SERVER, 9), PATIENCE);
     assert_eq!(
         refused.unwrap_err().kind(),
         std::io::ErrorKind::ConnectionRefused
@@ -239,9 +236,7 @@ pub fn kernel_nat(gateway: &Namespace) {
             }}
         }}"
     );
-    gateway
-        .exec_with_input("nft", &["-f", "-"], &rules)
-        .unwrap();
+    gateway.nft(&rules).unwrap();
 }
 
 #[test]
@@ -284,9 +279,7 @@ fn two_hosts_that_call_each_other_are_connected_though_no_call_is_heard() {
         }}"
     );
     let (client, internet) = (&site.client, &site.internet);
-    internet
-        .exec_with_input("nft", &["-f", "-"], &rules)
-        .unwrap();
+    internet.nft(&rules).unwrap();
     let plane = site.plane.as_mut().unwrap();
     std::thread::scope(|scope| {
         let first = || call((CLIENT, 4000), (SERVER, 5000).into());

@@ -38,10 +38,7 @@ fn site_with_ports() -> Site {
         to(to_datagrams),
         to(to_connections),
     );
-    let arguments = ["-f", "-"];
-    site.gateway
-        .exec_with_input("nft", &arguments, &rules)
-        .unwrap();
+    site.gateway.nft(&rules).unwrap();
     forward_by_kernel(&mut site, true);
     site
 }

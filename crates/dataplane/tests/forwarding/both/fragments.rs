@@ -186,9 +186,7 @@ fn no_other_protocol_leaves_a_link_with_its_lan_source() {
             }}
         }}"
     );
-    site.internet
-        .exec_with_input("nft", &["-f", "-"], &rules)
-        .unwrap();
+    site.internet.nft(&rules).unwrap();
     let send_all = |site: &Site| {
         let socket = packet_socket(&site.client);
         for protocol in PROTOCOLS {

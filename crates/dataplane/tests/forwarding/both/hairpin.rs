@@ -170,12 +170,7 @@ fn a_host_that_listens_at_its_port_is_called_by_any_host_and_large_transfers_pas
         place.site.set_offloads(offloads);
         place.neighbour.set_offloads("eth0", offloads).unwrap();
         place.site.gateway.set_offloads("lan1", offloads).unwrap();
-        let mut caller = place
-            .site
-            .client
-            .run(|| TcpStream::connect_timeout(&met[1].1, PATIENCE).unwrap())
-            .unwrap();
-        patient(&caller);
+        let mut caller = connect(&place.site.client, met[1].1);
         let (mut called, from) = listener.accept().unwrap();
         patient(&called);
         assert_eq!(from.ip(), EXTERNAL[0]);
@@ -191,11 +186,9 @@ fn a_host_that_listens_at_its_port_is_called_by_any_host_and_large_transfers_pas
     for namespace in [&place.site.client, &place.neighbour] {
         assert_eq!(checksum_errors(namespace), 0);
     }
-    let stranger = place
-        .site
-        .internet
-        .run(|| TcpStream::connect_timeout(&met[1].1, Duration::from_millis(500)));
-    assert!(stranger.unwrap().is_err(), "a stranger is not let in");
+    let internet = &place.site.internet;
+    let stranger = internet.connect(met[1].1, Duration::from_millis(500));
+    assert!(stranger.is_err(), "a stranger is not let in");
     assert!(place.site.reason("stray-syn") > 0);
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use anabranch_dataplane::{Sizes, gateway_object, programs_at, trunk::trunk_object};
 use anabranch_policy::abi::ABI_VERSION;
+use anabranch_testbed::pins::PinFolder;
 use aya::{
     EbpfLoader,
     maps::MapData,
@@ -87,7 +88,7 @@ fn pin_map(path: &Path, shape: [u32; 5]) {
 
 /// A program of the kind that forwards, and its maps, apart from any instance.
 fn foreign_program<T>(use_it: impl FnOnce(&mut SchedClassifier) -> T) -> T {
-    let maps = PathBuf::from(format!("/sys/fs/bpf/foreign-{}", unique()));
+    let maps = PinFolder::name("foreign");
     fs::create_dir(&maps).unwrap();
     let mut bpf = EbpfLoader::new()
         .default_map_pin_directory(&maps)
@@ -95,15 +96,7 @@ fn foreign_program<T>(use_it: impl FnOnce(&mut SchedClassifier) -> T) -> T {
         .unwrap();
     let program: &mut SchedClassifier = bpf.program_mut("trunk").unwrap().try_into().unwrap();
     program.load().unwrap();
-    let used = use_it(program);
-    fs::remove_dir_all(&maps).unwrap();
-    used
-}
-
-fn unique() -> String {
-    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    format!("{}-{count}", std::process::id())
+    use_it(program)
 }
 
 impl Junk {
@@ -323,7 +316,7 @@ fn a_pin_in_the_place_of_a_folder_is_set_aside() {
     for depth in 0..2 {
         let mut site = Site::bare(&SITE);
         let path = match depth {
-            0 => site.pins.clone(),
+            0 => site.pins.to_path_buf(),
             _ => {
                 make_folder(&site.pins);
                 folder(&site)

@@ -100,9 +100,7 @@ fn a_connection_whose_client_cannot_be_told_counts_as_what_it_is() {
     let mute = format!(
         "table {NFT} mute {{ chain c {{ type filter hook output priority 0; policy drop; }}; }}"
     );
-    site.gateway
-        .exec_with_input("nft", &["-f", "-"], &mute)
-        .unwrap();
+    site.gateway.nft(&mute).unwrap();
     let ended = site.end_flows(LinkId(0));
     assert_eq!((ended.tcp, ended.udp), (1, 0));
 }

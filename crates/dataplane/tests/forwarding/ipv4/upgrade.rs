@@ -275,7 +275,12 @@ fn an_upgrade_under_load_loses_neither_flow_nor_packet() {
     let lost: Vec<_> = before.difference(&after).collect();
     assert!(lost.is_empty(), "{} lost, as {:?}", lost.len(), lost[0]);
     for node in [&site.client, &site.internet] {
-        assert_eq!(snmp(node, "RetransSegs"), 0, "{}", node.name());
+        assert_eq!(
+            node.protocol_counter("RetransSegs").unwrap(),
+            0,
+            "{}",
+            node.name()
+        );
     }
     for refusal in ["no-flow-out", "no-link", "filtered-in"] {
         assert_eq!(site.reason(refusal), 0, "{refusal}");
@@ -364,7 +369,7 @@ fn upgrade_within(site: &Site, life: Duration) -> Duration {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "ipv4::upgrade::opens_the_gateway_it_is_told_of"])
-        .env(PINS, &site.pins)
+        .env(PINS, &*site.pins)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let began = Instant::now();

@@ -22,8 +22,9 @@ use tempfile::TempDir;
 use super::steward::ip;
 use super::{METRIC, accesses, flag};
 use crate::topology::{
-    Lab, LabError, LabSpec, Result, io_error, lan_network, last_words, let_forward, route_to_lan,
-    server_network, transit, wan,
+    Lab, LabError, LabSpec, Result, io_error, lan_network, let_forward,
+    ready::{wait_ready, within},
+    route_to_lan, server_network, transit, wan,
 };
 
 /// For all sessions to be established.
@@ -72,11 +73,10 @@ impl Speakers {
             speakers.push(Speaker::start(router, &provider(bgp, index, spec)?)?);
         }
         speakers.push(Speaker::start(&lab.internet, &internet(spec)?)?);
-        let deadline = Instant::now() + READY;
         for speaker in &mut speakers {
-            speaker.wait_established(deadline)?;
+            speaker.wait_established()?;
         }
-        wait_for_first(lab, deadline)?;
+        wait_for_first(lab)?;
         Ok(Self {
             _internet: Follower::start(bgp.converge, lab)?,
             speakers: Mutex::new(speakers),
@@ -109,32 +109,15 @@ impl Speaker {
         Ok(Self { process, directory })
     }
 
-    fn wait_established(&mut self, deadline: Instant) -> Result<()> {
-        let control = self.directory.path().join("control");
-        let log = self.directory.path().join("bird.log");
-        loop {
+    fn wait_established(&mut self) -> Result<()> {
+        let [control, log] = ["control", "bird.log"].map(|name| self.directory.path().join(name));
+        let is_established = || {
             let mut ask = Command::new("birdc");
             ask.arg("-s").arg(&control).args(["show", "protocols"]);
             let output = ask.output().map_err(io_error("running birdc"))?;
-            if is_established(&String::from_utf8_lossy(&output.stdout)) {
-                return Ok(());
-            }
-            let ended = self.process.wait(BETWEEN_LOOKS);
-            if let Some(exit) = ended.map_err(io_error("waiting for BIRD"))? {
-                return Err(LabError::Ended {
-                    program: "bird".into(),
-                    exit,
-                    log: last_words(&log),
-                });
-            }
-            if Instant::now() > deadline {
-                return Err(LabError::NotReady {
-                    program: "bird".into(),
-                    seconds: READY.as_secs(),
-                    log: last_words(&log),
-                });
-            }
-        }
+            Ok(is_established(&String::from_utf8_lossy(&output.stdout)))
+        };
+        wait_ready("bird", &mut self.process, &log, READY, is_established)
     }
 }
 
@@ -164,7 +147,7 @@ fn is_established(protocols: &str) -> bool {
 }
 
 /// Until both sides have heard of all providers, and so go by the first.
-fn wait_for_first(lab: &Lab, deadline: Instant) -> Result<()> {
+fn wait_for_first(lab: &Lab) -> Result<()> {
     for &family in lab.spec.families.list() {
         let (flag, lan, servers) = (flag(family), lan_network(family), server_network(family));
         let there = format!("{flag} route show {servers} metric {METRIC}");
@@ -172,14 +155,10 @@ fn wait_for_first(lab: &Lab, deadline: Instant) -> Result<()> {
         let out = accesses(&lab.spec, family)?[0].next_hop;
         let ([home, _], _) = transit(0, family);
         for (namespace, line, first) in [(&lab.gateway, there, out), (&lab.internet, back, home)] {
-            while next_hop(&namespace.ip(&line)?) != Some(first) {
-                if Instant::now() > deadline {
-                    let seconds = READY.as_secs();
-                    let why = format!("no route by {first} within {seconds} s, by BGP");
-                    return Err(LabError::Gateway(why));
-                }
-                thread::sleep(BETWEEN_LOOKS);
-            }
+            let what = format!("a route by {first}, by BGP");
+            within(READY, &what, || {
+                Ok(next_hop(&namespace.ip(&line)?) == Some(first))
+            })?;
         }
     }
     Ok(())

@@ -134,7 +134,7 @@ fn mark(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
         }}",
         spec.isps.len()
     );
-    gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
+    gateway.nft(&rules)?;
     Ok(())
 }
 
@@ -158,7 +158,7 @@ fn bind(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
             }}
         }}"
     );
-    gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
+    gateway.nft(&rules)?;
     Ok(())
 }
 
@@ -201,7 +201,7 @@ fn masquerade(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
         }}",
         devices.join(", ")
     );
-    gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
+    gateway.nft(&rules)?;
     Ok(())
 }
 
