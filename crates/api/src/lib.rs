@@ -17,10 +17,12 @@ pub use anabranch_core::{
 pub use client::{Client, ClientError};
 pub use messages::{
     Explained, LinkAction, Misread, PassedRule, Request, Response, VERSION, from_line, to_line,
+    to_line_of,
 };
 pub use paths::Paths;
 pub use status::{
-    ClassLink, ClassStatus, ConnectionsStatus, Finding, FlowsStatus, LinkFlows, LinkState,
-    LinkStatus, NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows,
-    RecentProbes, Severity, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
+    ClassLink, ClassStatus, ConnectionsStatus, Finding, FlowsStatus, GatewayStatus, LinkFlows,
+    LinkState, LinkStatus, NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates,
+    RecentFlows, RecentProbes, RoleState, RoleStatus, Severity, Status, SublinkStatus,
+    TargetStatus, Traffic, TrunkStatus,
 };

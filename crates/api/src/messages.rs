@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Status, TrunkStatus};
+use crate::Status;
 
 /// Of the control protocol. It counts up when a message of an older command or daemon would be misread.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// What the daemon may be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,10 +73,8 @@ pub enum LinkAction {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub enum Response {
-    /// The status of an instance that runs a gateway.
+    /// The status of an instance, with that of each of its roles.
     Status(Box<Status>),
-    /// The status of an instance that runs a trunk.
-    Trunk(Box<TrunkStatus>),
     /// Some of the flows.
     Flows {
         /// How many there are.
@@ -144,11 +142,23 @@ struct Versioned<'a, T> {
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Misread {
     #[error(
-        "version {0} of the control protocol; this program speaks version {VERSION}: the command and the daemon must be of one installation"
+        "version {other} of the control protocol, and this program speaks version {VERSION}: {cure}",
+        other = .0,
+        cure = cure(*.0)
     )]
     Version(u32),
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+}
+
+/// Whoever reads another version runs beside an older or a newer program, which is a daemon that was not started again, or a command
+/// that lies about somewhere.
+fn cure(other: u32) -> &'static str {
+    if other < VERSION {
+        "an older anabranch is on the other side; if that is the daemon, start it again; if it is the command, use the one that the daemon was installed with"
+    } else {
+        "a newer anabranch is on the other side; use the command that the daemon was installed with, or start the daemon again"
+    }
 }
 
 /// A message as a line of JSON, its end included.
@@ -156,8 +166,16 @@ pub enum Misread {
 /// # Errors
 /// If it cannot be written as JSON.
 pub fn to_line<T: Serialize>(message: &T) -> serde_json::Result<Vec<u8>> {
+    to_line_of(VERSION, message)
+}
+
+/// The same for whoever speaks another version: of a response that is the same in all of them, as a refusal is.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub fn to_line_of<T: Serialize>(version: u32, message: &T) -> serde_json::Result<Vec<u8>> {
     let versioned = Versioned {
-        api: VERSION,
+        api: version,
         message,
     };
     let mut line = serde_json::to_vec(&versioned)?;
@@ -194,7 +212,7 @@ mod tests {
             force: false,
         };
         let line = String::from_utf8(to_line(&asked).unwrap()).unwrap();
-        let json = r#"{"api":3,"request":"link","name":"fiber","action":"drain","force":false}"#;
+        let json = r#"{"api":4,"request":"link","name":"fiber","action":"drain","force":false}"#;
         assert_eq!(line, format!("{json}\n"));
         assert_eq!(request(&line).unwrap(), asked);
     }
@@ -209,13 +227,16 @@ mod tests {
     #[test]
     fn another_version_is_named_before_anything_else_that_is_wrong() {
         for line in [
-            r#"{"api":4,"request":"status"}"#,
-            r#"{"api":4,"request":"dance"}"#,
+            r#"{"api":3,"request":"status"}"#,
+            r#"{"api":3,"request":"dance"}"#,
         ] {
             let error = request(line).unwrap_err();
-            assert!(matches!(error, Misread::Version(4)), "{error}");
-            assert!(error.to_string().contains("speaks version 3"), "{error}");
+            assert!(matches!(error, Misread::Version(3)), "{error}");
+            let words = error.to_string();
+            assert!(words.contains("speaks version 4: an older"), "{words}");
         }
+        let newer = request(r#"{"api":5,"request":"status"}"#).unwrap_err();
+        assert!(newer.to_string().contains("a newer anabranch"), "{newer}");
     }
 
     #[test]

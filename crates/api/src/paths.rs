@@ -74,9 +74,9 @@ impl Paths {
         name.strip_prefix(&format!("{namespace}-"))
     }
 
-    /// What was changed on the host, and how it was before.
-    pub fn state(&self) -> PathBuf {
-        self.file("json")
+    /// What a role has changed on the host, and how it was before.
+    pub fn state_of(&self, role: &str) -> PathBuf {
+        self.file(&format!("{role}.json"))
     }
 
     /// The same of another instance.

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use anabranch_core::ReasonCount;
 use serde::{Deserialize, Serialize};
 
-/// What `anabranch status` shows of a gateway.
+/// What `anabranch status` shows of an instance. It has the shape of the file: what is the gateway's stands at the top, what is
+/// the trunk's under `trunk`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Its name.
@@ -15,10 +16,61 @@ pub struct Status {
     pub version: String,
     /// Process id of the daemon.
     pub pid: u32,
-    /// Name of the algorithm, or its tuple.
-    pub policy: String,
     /// Of the daemon, in seconds.
     pub uptime_s: f64,
+    /// All that the file names.
+    #[serde(default)]
+    pub roles: Vec<RoleStatus>,
+    /// None: it has no such role, or that has failed.
+    #[serde(flatten)]
+    pub gateway: Option<Box<GatewayStatus>>,
+    /// None: it has no such role, or that has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<Box<TrunkStatus>>,
+}
+
+impl Status {
+    /// Takes in what another role of the same instance says of itself.
+    pub fn join(&mut self, other: Status) {
+        let Status { gateway, trunk, .. } = other;
+        self.gateway = self.gateway.take().or(gateway);
+        self.trunk = self.trunk.take().or(trunk);
+    }
+}
+
+/// Whether a role does what it is there for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleStatus {
+    /// `gateway` or `trunk`.
+    pub name: String,
+    /// The daemon's part of it.
+    pub state: RoleState,
+    /// It has failed.
+    pub why: Option<String>,
+}
+
+impl RoleStatus {
+    /// The daemon has lost it.
+    pub fn fail(&mut self, why: String) {
+        (self.state, self.why) = (RoleState::Failed, Some(why));
+    }
+}
+
+/// How a role fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoleState {
+    /// What it has to tell of itself is in its part of the status.
+    Works,
+    /// The daemon does nothing for it any more. What its programs were told last is what they do.
+    Failed,
+}
+
+/// What `anabranch status` shows of a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayStatus {
+    /// Name of the algorithm, or its tuple.
+    pub policy: String,
     /// The flows of an earlier daemon were taken over.
     pub adopted: bool,
     /// What keeps the gateway from being as it should, a line each: what, where, and what to do.
@@ -427,14 +479,6 @@ pub struct PrefixesStatus {
 /// What `anabranch status` shows of a trunk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrunkStatus {
-    /// Its name.
-    pub instance: String,
-    /// Of the daemon.
-    pub version: String,
-    /// Process id of the daemon.
-    pub pid: u32,
-    /// Of the daemon, in seconds.
-    pub uptime_s: f64,
     /// Table and counters of an earlier daemon were taken over.
     pub adopted: bool,
     /// What keeps the trunk from being as it should, a line each: what, where, and what to do.

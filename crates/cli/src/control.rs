@@ -1,8 +1,9 @@
 //! Asking the daemon.
 
 use anabranch_api::Paths;
-use anabranch_api::{ClassStatus, Client, LinkStatus, Request, Response, Status};
+use anabranch_api::{ClassStatus, Client, LinkStatus, Request, Response, RoleStatus, Status};
 use anabranch_config::{BadInput, did_you_mean};
+use anabranch_daemon::config::GATEWAY;
 use anyhow::{anyhow, bail};
 
 /// A connection to the daemon of one instance.
@@ -21,11 +22,6 @@ impl Daemon {
     pub fn status(&mut self) -> anyhow::Result<Status> {
         match self.ask(&Request::Status)? {
             Response::Status(status) => Ok(*status),
-            Response::Trunk(trunk) => Err(BadInput::new(format!(
-                "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
-                trunk.instance
-            ))
-            .into()),
             other => unexpected(&other),
         }
     }
@@ -33,10 +29,27 @@ impl Daemon {
     /// What the numbers of the data path stand for.
     pub fn names(&mut self) -> anyhow::Result<Names> {
         let status = self.status()?;
-        Ok(Names {
-            links: status.links,
-            classes: status.classes,
-        })
+        match status.gateway {
+            Some(gateway) => Ok(Names {
+                links: gateway.links,
+                classes: gateway.classes,
+            }),
+            None => Err(BadInput::new(no_gateway(&status)).into()),
+        }
+    }
+}
+
+fn no_gateway(status: &Status) -> String {
+    let is_gateway = |role: &&RoleStatus| role.name == GATEWAY;
+    let instance = &status.instance;
+    match status.roles.iter().find(is_gateway) {
+        Some(role) => {
+            let why = role.why.as_deref().unwrap_or_default();
+            format!("the gateway of instance {instance:?} has failed: {why}")
+        }
+        None => format!(
+            "instance {instance:?} has no gateway, and so neither flows nor links; ask for its status"
+        ),
     }
 }
 

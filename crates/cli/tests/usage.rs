@@ -30,6 +30,7 @@ fn refusal(config: &str) -> String {
 }
 
 const LAN: &str = "lan = [\"eth0\"]\n";
+const TRUNK: &str = "[trunk]\ndevice = \"trunk0\"\nsublink.a = { device = \"eth1\" }\n";
 const FIBER: &str = "link.fiber = { device = \"eth1\", down = \"500mbit\", up = \"100mbit\" }\n";
 
 #[test]
@@ -53,7 +54,14 @@ fn a_wrong_configuration_is_told_in_one_line_with_key_value_and_what_is_allowed(
                 + "link.lte = { device = \"wwan0\", down = \"9mbit\" }",
             "policy = \"MORBF\": MORBF needs `up` of every link, and link.lte has none",
         ),
-        (LAN.to_owned(), "missing key link"),
+        (
+            LAN.to_owned(),
+            "link: no link; write link.NAME = { device = \"eth1\", down = \"500mbit\", up = \"100mbit\" }",
+        ),
+        (
+            LAN.to_owned() + FIBER + TRUNK,
+            "trunk.sublink.a.device = \"eth1\": this device is link.fiber.device already; what comes for a trunk arrives on its sublinks and nowhere else, so no device is both the gateway's and the trunk's",
+        ),
     ];
     for (config, line) in cases {
         assert_eq!(refusal(&config), line, "{config}");

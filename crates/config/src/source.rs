@@ -114,6 +114,11 @@ impl<'a> Source<'a> {
         self.text.get(self.span(key)?)
     }
 
+    /// Those that stand at the top of the file.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.root.keys().map(|key| key.get_ref().as_ref())
+    }
+
     fn value(&self, key: &[&str]) -> Option<&Spanned<DeValue<'a>>> {
         let (first, rest) = key.split_first()?;
         rest.iter().try_fold(self.root.get(*first)?, |value, part| {

@@ -15,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anabranch_core::rules::file::Remark;
 use anabranch_core::rules::{Class, Moment, WhenNone, active, compile};
 use anabranch_core::{
     ClassCounters, ClassId, Family, LinkId, LinkState, ProbeRequest, Question, Reach, TargetSpec,
@@ -26,9 +27,10 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::classes::ClassSlots;
-use crate::config::{Config, LINKS_MAX, Link};
+use crate::config::{Config, Configuration, GATEWAY, LINKS_MAX, Link};
 use crate::control::Call;
 use crate::driver::{Driver, ProbeOrder};
 use crate::error::with_causes;
@@ -87,8 +89,8 @@ pub trait Surroundings {
     fn lets_untracked_pass(&self) -> bool;
     /// Whether a firewall or NAT of others looks at connections, as far as the last survey knows.
     fn others_track(&self) -> bool;
-    /// Reads and checks the configuration again.
-    fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
+    /// Whether this host can do as a configuration says; its devices are the instance's from here on.
+    fn check(&mut self, config: &Config) -> impl Future<Output = Result<(), crate::Error>>;
     /// Asks over one link.
     fn probe(
         &self,
@@ -811,6 +813,22 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
+    /// An order is carried out when it is answered, and the flows that it ends have ended.
+    async fn carry_out(
+        &mut self,
+        reply: oneshot::Sender<Response>,
+        response: Response,
+    ) -> anyhow::Result<()> {
+        self.turn().await?;
+        if self.endings.is_empty() {
+            // Whoever asked may have gone.
+            let _ = reply.send(response);
+        } else {
+            self.unanswered.push((reply, response));
+        }
+        Ok(())
+    }
+
     /// A start at which nothing works has failed. Where something does, the next tick tries the rest again.
     fn check_start(&self) -> anyhow::Result<()> {
         let is_seen = !self.seen.links.is_empty();
@@ -822,6 +840,14 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             troubles.join("; ")
         );
         Ok(())
+    }
+}
+
+fn tell_warnings(config: &Config) {
+    for remark in &config.remarks {
+        if let Remark::Warning(text) = remark {
+            tracing::warn!("{text}");
+        }
     }
 }
 
@@ -840,10 +866,30 @@ fn absent(lan_device: &str) -> String {
 
 impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     type Config = Config;
+    const NAME: &str = GATEWAY;
     const AT_WORK: &str = "forwarding";
+
+    fn span() -> Span {
+        tracing::error_span!(GATEWAY)
+    }
+
+    fn config_of(configuration: &Configuration) -> Option<Config> {
+        configuration.gateway.as_deref().cloned()
+    }
+
+    fn answers(request: &Request) -> bool {
+        matches!(
+            request,
+            Request::Flows { .. }
+                | Request::Prefixes { .. }
+                | Request::Explain { .. }
+                | Request::Link { .. }
+        )
+    }
 
     /// Devices are attached last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
+        tell_warnings(&self.config);
         self.plane.set_class_names(&self.classes.names())?;
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
@@ -958,7 +1004,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     }
 
     async fn answer(&mut self, (request, reply): Call) -> anyhow::Result<()> {
-        let is_order = matches!(request, Request::Link { .. } | Request::Reload);
+        let is_order = matches!(request, Request::Link { .. });
         let response = match request {
             Request::Flows { limit } => {
                 list_flows(self.plane.walker(), limit, reply);
@@ -978,29 +1024,29 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
                 action,
                 force,
             } => self.order(&name, action, force)?,
-            Request::Reload => self.reload().await?,
             Request::Explain { from, to, proto } => self.explain(from, to, proto),
-            // The shell has ended the loop by then.
-            Request::Stop { .. } => Response::Done,
+            // The instance's.
+            Request::Reload | Request::Stop { .. } => return Ok(()),
         };
-        // An order is carried out when it is answered.
-        self.turn().await?;
-        match response {
-            response if is_order && !self.endings.is_empty() => {
-                self.unanswered.push((reply, response));
-            }
-            // Whoever asked may have gone.
-            response => drop(reply.send(response)),
+        if is_order {
+            return self.carry_out(reply, response).await;
         }
+        // Whoever asked may have gone.
+        let _ = reply.send(response);
         Ok(())
     }
 
-    async fn read_config(&mut self) -> Result<Config, crate::Error> {
-        self.surroundings.reload().await
+    async fn check_config(&mut self, config: &Config) -> Result<(), crate::Error> {
+        self.surroundings.check(config).await
     }
 
     /// Other links and manners, while the flows of links that stay go on.
-    async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
+    async fn adopt_config(
+        &mut self,
+        config: Config,
+        reply: oneshot::Sender<Response>,
+    ) -> anyhow::Result<()> {
+        tell_warnings(&config);
         let slots = self.slots.assign(config.names());
         let now = self.shell.now();
         let classes = class_slots(&self.plane, &config)?;
@@ -1028,7 +1074,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             self.config.links.len(),
             self.config.policy
         );
-        Ok(())
+        self.carry_out(reply, Response::Done).await
     }
 
     /// Flows that are being ended get there first.

@@ -12,13 +12,13 @@
 //!   the daemon stops;
 //! - [`probe`]: questions to the internet over one link, and the time the answer takes;
 //! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`;
-//! - [`trunk`]: the other thing an instance can be, one logical link over parallel sublinks.
+//! - [`trunk`]: the other role that an instance can have, one logical link over parallel sublinks.
 //!
-//! [`run()`] ties them into one loop, the shell, the same for either role of an instance. It is a single task that takes
-//! one event at a time and owns all state, so nothing is locked and nothing is half done when the next event comes. What
-//! may take long is done by other threads and ends in an event: walks over all flows, and reading the carriers of the
+//! [`run()`] opens the roles that the file names and hands them to the shell, where each is a task that takes one event at a
+//! time and owns all its state, so nothing is locked and nothing is half done when the next event comes. A role that fails leaves the others alone.
+//! What may take long is done by other threads and ends in an event: walks over all flows, and reading the carriers of the
 //! links. Whatever outlives the process lies in three places: pinned maps and programs, our rules and routes (known by their protocol
-//! number), and a state file with the former values of what was changed and the numbers of the links. A daemon that starts
+//! number), and a state file of each role with the former values of what was changed and the numbers of the links. A daemon that starts
 //! finds all three and carries on from there; one that stops cleanly removes them.
 //!
 //! Once the programs are loaded it gives up what only loading needs: three capabilities and some hundred system calls are

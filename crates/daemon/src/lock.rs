@@ -81,16 +81,19 @@ pub struct Claims {
     paths: Paths,
     namespace: u64,
     held: BTreeMap<String, LockFile>,
+    /// What each role of the instance needs; none: devices of before as well, as its programs may be there.
+    needed: BTreeMap<&'static str, Option<Vec<String>>>,
 }
 
 impl Claims {
     /// Refuses devices of another instance, naming that. Takes over what an earlier process of this instance claimed,
     /// configured or not, since its programs may be there.
-    pub fn take(paths: &Paths, devices: &[&str]) -> Result<Self, Error> {
+    pub fn take(paths: &Paths, devices: &[(&'static str, Vec<&str>)]) -> Result<Self, Error> {
         let mut claims = Self {
             paths: paths.clone(),
             namespace: network_namespace()?,
             held: BTreeMap::new(),
+            needed: BTreeMap::new(),
         };
         for device in claims.left()? {
             // Somebody else may have followed meanwhile.
@@ -98,12 +101,14 @@ impl Claims {
                 claims.held.insert(device, file);
             }
         }
-        claims.add(devices)?;
+        for (role, devices) in devices {
+            claims.add(role, devices)?;
+        }
         Ok(claims)
     }
 
-    /// More devices: all of them are had, or nothing has changed.
-    pub fn add(&mut self, devices: &[&str]) -> Result<(), Error> {
+    /// More devices for a role: all of them are had, or nothing has changed.
+    pub fn add(&mut self, role: &'static str, devices: &[&str]) -> Result<(), Error> {
         let mut fresh = BTreeMap::new();
         for device in devices {
             if !self.held.contains_key(*device) {
@@ -111,6 +116,7 @@ impl Claims {
             }
         }
         self.held.extend(fresh);
+        self.needed.insert(role, None);
         Ok(())
     }
 
@@ -119,10 +125,15 @@ impl Claims {
         self.held.values_mut().try_for_each(LockFile::keep)
     }
 
-    /// Lets go of all but `devices`. To be called when no others have programs.
-    pub fn keep_only(&mut self, devices: &[&str]) {
-        self.held
-            .retain(|device, _| devices.contains(&device.as_str()));
+    /// Lets go of what no role needs, of which `role` needs `devices`. To be called when it has no programs on others.
+    pub fn keep_only(&mut self, role: &'static str, devices: &[&str]) {
+        let devices = devices.iter().map(|device| (*device).to_owned());
+        self.needed.insert(role, Some(devices.collect()));
+        let known: Option<Vec<_>> = self.needed.values().map(Option::as_ref).collect();
+        if let Some(known) = known {
+            let is_needed = |device: &String| known.iter().any(|devices| devices.contains(device));
+            self.held.retain(|device, _| is_needed(device));
+        }
     }
 
     /// The devices that earlier processes of this instance claimed and did not let go of.
@@ -568,12 +579,12 @@ mod tests {
             let said = refused(Lock::take(&a));
             let wanted = format!("instance \"a\" runs already as process {process};");
             assert!(said.contains(&wanted), "{limit}: {said}");
-            let mut first = Claims::take(&a, &["eth1"]).unwrap();
-            let said = refused(Claims::take(&b, &["eth1"]));
+            let mut first = Claims::take(&a, &[("gateway", vec!["eth1"])]).unwrap();
+            let said = refused(Claims::take(&b, &[("gateway", vec!["eth1"])]));
             let wanted =
                 format!("device \"eth1\": an instance has it already (process {process});");
             assert!(said.starts_with(&wanted), "{limit}: {said}");
-            Claims::take(&b, &["eth2"]).unwrap();
+            Claims::take(&b, &[("gateway", vec!["eth2"])]).unwrap();
             let said = format!("{:#}", first.keep().unwrap_err());
             let place = full.0.path().display();
             assert!(
@@ -587,12 +598,12 @@ mod tests {
 
             full.mount(MsFlags::MS_REMOUNT, room);
             first.keep().unwrap();
-            let said = refused(Claims::take(&b, &["eth1"]));
+            let said = refused(Claims::take(&b, &[("gateway", vec!["eth1"])]));
             let wanted = "device \"eth1\": instance \"a\" has it already (process ";
             assert!(said.starts_with(wanted), "{limit}: {said}");
             drop((lock, first));
             Lock::take(&a).unwrap();
-            Claims::take(&b, &["eth1"]).unwrap();
+            Claims::take(&b, &[("gateway", vec!["eth1"])]).unwrap();
         }
     }
 
@@ -635,16 +646,16 @@ mod tests {
     fn a_device_is_one_instances_and_free_when_that_has_done_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = instances(&dir);
-        let mut first = Claims::take(&a, &["eth0", "eth1"]).unwrap();
-        let said = refused(Claims::take(&b, &["eth2", "eth1"]));
+        let mut first = Claims::take(&a, &[("gateway", vec!["eth0", "eth1"])]).unwrap();
+        let said = refused(Claims::take(&b, &[("gateway", vec!["eth2", "eth1"])]));
         let wanted = "device \"eth1\": instance \"a\" has it already (process ";
         assert!(said.starts_with(wanted), "{said}");
-        let mut second = Claims::take(&b, &["eth2"]).unwrap();
-        refused(first.add(&["eth0", "eth3", "eth2"]));
+        let mut second = Claims::take(&b, &[("gateway", vec!["eth2"])]).unwrap();
+        refused(first.add("gateway", &["eth0", "eth3", "eth2"]));
         assert_eq!(files(&dir), 3, "what was refused has changed nothing");
-        refused(second.add(&["eth1"]));
-        first.keep_only(&["eth0"]);
-        second.add(&["eth1"]).unwrap();
+        refused(second.add("gateway", &["eth1"]));
+        first.keep_only("gateway", &["eth0"]);
+        second.add("gateway", &["eth1"]).unwrap();
         drop((first, second));
         assert_eq!(files(&dir), 0);
     }
@@ -686,15 +697,15 @@ mod tests {
     fn a_device_of_a_killed_instance_is_free_when_its_programs_are_gone() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = instances(&dir);
-        kill(Claims::take(&a, &["eth1"]).unwrap());
+        kill(Claims::take(&a, &[("gateway", vec!["eth1"])]).unwrap());
         std::fs::create_dir_all(a.pins().join("v1")).unwrap();
-        let said = refused(Claims::take(&b, &["eth1"]));
+        let said = refused(Claims::take(&b, &[("gateway", vec!["eth1"])]));
         let wanted = "device \"eth1\": instance \"a\" ended without a clean stop";
         assert!(said.starts_with(wanted), "{said}");
-        Claims::take(&a, &["eth1"]).unwrap();
+        Claims::take(&a, &[("gateway", vec!["eth1"])]).unwrap();
         std::fs::remove_dir_all(a.pins().join("v1")).unwrap();
         std::fs::write(a.pins().join("somebodys"), "").unwrap();
-        Claims::take(&b, &["eth1"]).unwrap();
+        Claims::take(&b, &[("gateway", vec!["eth1"])]).unwrap();
     }
 
     #[test]
@@ -702,13 +713,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = instances(&dir);
         std::fs::create_dir_all(a.pins().join("v1")).unwrap();
-        drop(Claims::take(&a, &["eth1"]).unwrap());
-        refused(Claims::take(&b, &["eth1"]));
-        let other = Claims::take(&b, &["eth2"]).unwrap();
-        refused(Claims::take(&a, &["eth1", "eth2"]));
-        refused(Claims::take(&b, &["eth1"]));
+        drop(Claims::take(&a, &[("gateway", vec!["eth1"])]).unwrap());
+        refused(Claims::take(&b, &[("gateway", vec!["eth1"])]));
+        let other = Claims::take(&b, &[("gateway", vec!["eth2"])]).unwrap();
+        refused(Claims::take(&a, &[("gateway", vec!["eth1", "eth2"])]));
+        refused(Claims::take(&b, &[("gateway", vec!["eth1"])]));
         drop(other);
-        let again = Claims::take(&a, &["eth1"]).unwrap();
+        let again = Claims::take(&a, &[("gateway", vec!["eth1"])]).unwrap();
         std::fs::remove_dir_all(a.pins()).unwrap();
         drop(again);
         assert_eq!(files(&dir), 0);
@@ -732,7 +743,7 @@ mod tests {
             make(&paths.claim(namespace, "eth0"));
             (0..BLOCKS).for_each(|block| make(&paths.numbers(namespace, block)));
             let lock = Lock::take(&paths).unwrap();
-            let claims = Claims::take(&paths, &["eth0"]).unwrap();
+            let claims = Claims::take(&paths, &[("gateway", vec!["eth0"])]).unwrap();
             let numbers = Numbers::take(&paths).unwrap();
             drop((lock, claims, numbers));
         }
@@ -760,7 +771,7 @@ mod tests {
         std::fs::create_dir_all(a.lock().parent().unwrap()).unwrap();
         std::fs::write(a.lock(), "").unwrap();
         let _lock = Lock::take(&a).unwrap();
-        let _claims = Claims::take(&a, &["eth1"]).unwrap();
+        let _claims = Claims::take(&a, &[("gateway", vec!["eth1"])]).unwrap();
         let _numbers = Numbers::take(&a).unwrap();
         let folder = a.lock().parent().unwrap().to_owned();
         let files = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
@@ -779,11 +790,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = instances(&dir);
         std::fs::create_dir_all(a.pins().join("v1")).unwrap();
-        kill(Claims::take(&a, &["eth1", "eth3"]).unwrap());
-        let mut again = Claims::take(&a, &["eth1"]).unwrap();
-        refused(Claims::take(&b, &["eth3"]));
-        again.keep_only(&["eth1"]);
-        Claims::take(&b, &["eth3"]).unwrap();
-        refused(Claims::take(&b, &["eth1"]));
+        kill(Claims::take(&a, &[("gateway", vec!["eth1", "eth3"])]).unwrap());
+        let mut again = Claims::take(&a, &[("gateway", vec!["eth1"])]).unwrap();
+        refused(Claims::take(&b, &[("gateway", vec!["eth3"])]));
+        again.keep_only("gateway", &["eth1"]);
+        Claims::take(&b, &[("gateway", vec!["eth3"])]).unwrap();
+        refused(Claims::take(&b, &[("gateway", vec!["eth1"])]));
     }
 }

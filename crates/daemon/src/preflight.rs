@@ -36,9 +36,9 @@ pub fn check(path: &Path) -> Result<(Configuration, Vec<Finding>), Error> {
         .context("start the runtime")?;
     let found = runtime.block_on(async {
         check_host(&config).await?;
-        match &config {
-            Configuration::Gateway(config) => check_gateway(config).await,
-            Configuration::Trunk(_) => Ok(Vec::new()),
+        match &config.gateway {
+            Some(config) => check_gateway(config).await,
+            None => Ok(Vec::new()),
         }
     })?;
     Ok((config, found))
@@ -71,32 +71,23 @@ pub async fn check_host(config: &Configuration) -> Result<(), Error> {
         .into());
     }
     privilege(&std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?)?;
-    if let Configuration::Gateway(config) = config {
+    if let Some(config) = &config.gateway {
         let text = std::fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
         memory(config.limits.prefixes, &text)?;
     }
-    check_devices(config).await
-}
-
-/// The same of what may have changed since the start: devices and networks.
-pub async fn check_devices(config: &Configuration) -> Result<(), Error> {
     let netlink = Netlink::connect()?;
-    match config {
-        Configuration::Gateway(config) => {
-            let host = netlink.snapshot().await?;
-            let links = config.links.iter().map(|link| &link.device);
-            check_hooks(&host, config.lan.iter().chain(links))
-        }
-        Configuration::Trunk(config) => check_trunk(config, &netlink).await,
+    if let Some(config) = &config.gateway {
+        check_hooks(&netlink.snapshot().await?, &config.devices())?;
     }
+    if let Some(config) = &config.trunk {
+        check_trunk(config, &netlink).await?;
+    }
+    Ok(())
 }
 
 /// The programs find room at the hooks of the devices. One that is gone since `host` was seen is waited for.
-fn check_hooks<'a>(
-    host: &Snapshot,
-    devices: impl Iterator<Item = &'a String>,
-) -> Result<(), Error> {
-    for device in devices.filter_map(|name| host.devices.get(name)) {
+pub(crate) fn check_hooks(host: &Snapshot, devices: &[&str]) -> Result<(), Error> {
+    for device in devices.iter().filter_map(|name| host.devices.get(*name)) {
         refusal(anabranch_dataplane::has_room(device.ifindex))?;
     }
     Ok(())
@@ -117,7 +108,7 @@ fn refusal(room: Result<(), plane::Error>) -> Result<(), Error> {
 pub(crate) async fn check_trunk(config: &trunk::Config, netlink: &Netlink) -> Result<(), Error> {
     let snapshot = netlink.snapshot().await?;
     trunk::check(config, &snapshot)?;
-    check_hooks(&snapshot, std::iter::once(&config.device))?;
+    check_hooks(&snapshot, &[&config.device])?;
     if config.scheme.is_dynamic() {
         let queues = trunk::read_queues(netlink).await?;
         trunk::check_queues(config, &trunk::View::derive(config, &snapshot), &queues)?;
@@ -195,7 +186,7 @@ mod tests {
         const GONE: u32 = 1 << 30;
         let mut host = Snapshot::default();
         host.devices.insert("wwan0".into(), device(GONE, &[]));
-        check_hooks(&host, std::iter::once(&"wwan0".to_owned())).unwrap();
+        check_hooks(&host, &["wwan0"]).unwrap();
     }
 
     #[test]

@@ -1,44 +1,45 @@
-//! From a configuration file to a running gateway, and back.
+//! From a configuration file to the roles that it names, and back.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_api::{Finding, Paths, ReasonCount};
 use anabranch_core::rules::Moment;
-use anabranch_core::rules::file::Remark;
-use anabranch_dataplane::Gateway;
+use anabranch_dataplane::trunk::Trunk;
+use anabranch_dataplane::{Gateway, Pinned};
 use anyhow::Context;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::config::{Config, Configuration};
+use crate::config::{Config, Configuration, GATEWAY, TRUNK};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
 use crate::host::ids::Ids;
-use crate::host::{self, Conversation, Host, Moved, Return, Ways};
+use crate::host::{self, Conversation, Host, Moved, Return, Settings, Ways};
 use crate::lock::{Claims, Lock, Numbers};
 use crate::neighbours;
 use crate::observe::{Desired, MassKey, Monitor, Netlink, Snapshot};
 use crate::plane::{self, Route, Verdict};
-use crate::preflight::{check_devices, check_host};
+use crate::preflight::{check_hooks, check_host};
 use crate::privileges;
 use crate::probe::{self, Answer, Inquiry, Via};
-use crate::shell;
+use crate::shell::{self, Opened};
 use crate::slots::{Orders, Slots};
-use crate::trunk;
-use anabranch_api::ReasonCount;
-use anabranch_api::{Finding, Paths};
+use crate::trunk::{self, TrunkRole};
 
 /// Ample for every map, device and probe.
 const DESCRIPTORS: u64 = 65_536;
 /// Whoever asks how all is waits no longer for what stands beside.
 const SURVEY_MAX: Duration = Duration::from_secs(5);
 
-/// Runs the gateway or trunk of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
+/// Runs the roles that a file gives to the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
 /// was. `ready` is called once packets are forwarded.
 ///
 /// After any other end the data path goes on by itself, and the next run takes it over.
@@ -82,97 +83,157 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     let config = Configuration::load(path)?;
     check_host(&config).await?;
     let lock = Lock::take(paths)?;
-    let mut claims = Claims::take(paths, &config.devices())?;
+    let claims = Rc::new(RefCell::new(Claims::take(paths, &config.devices())?));
     let numbers = Numbers::take(paths)?;
     lock.tell();
-    match config {
-        Configuration::Gateway(config) => {
-            tell_warnings(&config);
-            let gateway = open(*config, paths, numbers.ids(), &mut claims).await?;
-            shell::serve(gateway, paths, signals, ready).await
-        }
-        Configuration::Trunk(config) => {
-            let trunk = trunk::open(config, paths, numbers.ids(), &mut claims).await?;
-            shell::serve(trunk, paths, signals, ready).await
-        }
-    }
+    let roles = open(config, paths, numbers.ids(), &claims).await?;
+    shell::serve(roles, path, paths, signals, ready).await
 }
 
-fn tell_warnings(config: &Config) {
-    for remark in &config.remarks {
-        if let Remark::Warning(text) = remark {
-            tracing::warn!("{text}");
-        }
-    }
-}
+/// A data path, and whether it was an earlier run's.
+type Loaded<P> = anyhow::Result<(P, bool)>;
 
-async fn open<'a>(
-    config: Config,
+/// All programs are loaded first: what that needs is given up then. A role that cannot begin leaves the others alone.
+async fn open(
+    config: Configuration,
     paths: &Paths,
     ids: Ids,
-    claims: &'a mut Claims,
-) -> anyhow::Result<GatewayRole<Gateway, RealHost<'a>>> {
-    let opened = Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
-    let (plane, (netlink, monitor, host)) = adopt_host(paths, ids, opened, Gateway::close).await?;
-    if plane.1 {
-        tracing::info!("took over the flows of an earlier run");
+    claims: &Rc<RefCell<Claims>>,
+) -> anyhow::Result<Vec<Opened>> {
+    let Configuration { gateway, trunk, .. } = config;
+    let pins = paths.pins();
+    let gateway = gateway.map(|config| {
+        let loaded = Gateway::open(pins, plane::sizes(&config)).context("data path");
+        (*config, loaded)
+    });
+    let trunk = trunk.map(|config| (config, Trunk::open(pins).context("data path")));
+    let is_loaded = gateway.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
+        || trunk.as_ref().is_some_and(|(_, loaded)| loaded.is_ok());
+    if !is_loaded {
+        // Nothing is given up nor taken away: what an earlier run has loaded goes on.
+        let gateway = gateway.and_then(|(_, loaded)| loaded.err());
+        let failed = gateway.or(trunk.and_then(|(_, loaded)| loaded.err()));
+        return failed.map_or_else(|| Ok(Vec::new()), Err);
     }
-    netlink.write_routes(plane.0.route_table().context("routes")?)?;
-    let former = (host.slots().clone(), host.orders().clone());
-    let neighbours = neighbours::Reader::default();
-    let host = RealHost {
-        netlink,
-        monitor,
-        host,
-        claims,
-        config_path: config.path.clone(),
-        stateless: neighbours.stateless(),
-        neighbours: Arc::new(Mutex::new(neighbours)),
-    };
-    GatewayRole::new(config, paths.instance(), former, plane, host)
+    if let Err(error) = privileges::drop_loading() {
+        gateway.map_or(Ok(()), |(_, loaded)| undo(loaded, Gateway::close))?;
+        trunk.map_or(Ok(()), |(_, loaded)| undo(loaded, Trunk::close))?;
+        return Err(error);
+    }
+    if gateway.is_none() {
+        tell_left(GATEWAY, forget_gateway(paths, ids).await);
+    }
+    if trunk.is_none() {
+        tell_left(TRUNK, forget_trunk(paths));
+    }
+    let mut roles = Vec::new();
+    if let Some((config, loaded)) = gateway {
+        let host = gateway_host(paths, ids, claims);
+        let role = |plane, host| begin_gateway(config, paths, plane, host);
+        roles.push(Opened::new(begin(loaded, Gateway::close, host, role).await));
+    }
+    if let Some((config, loaded)) = trunk {
+        let host = async { trunk::host(paths, claims) };
+        let role = |plane, host| TrunkRole::new(config, paths.instance(), plane, host);
+        roles.push(Opened::new(begin(loaded, Trunk::close, host, role).await));
+    }
+    Ok(roles)
 }
 
-/// What the loop of either kind works on beside its data path.
-pub(crate) type HostParts = (Netlink, Monitor, Host);
-
-/// After the load, before there are threads. If it fails, `close` undoes the load, unless that took over an earlier
-/// run's data path.
-pub(crate) async fn adopt_host<P>(
-    paths: &Paths,
-    ids: Ids,
-    (plane, adopted): (P, bool),
+/// A role of what was loaded and of the host. Without the host the load is undone.
+async fn begin<P, H, R>(
+    loaded: Loaded<P>,
     close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
-) -> anyhow::Result<((P, bool), HostParts)> {
-    let adopt = async {
-        privileges::drop_loading()?;
-        let host = Host::adopt(paths, ids).await?;
-        let netlink = Netlink::connect()?;
-        let monitor = Monitor::connect(&netlink)?;
-        Ok((netlink, monitor, host))
-    };
-    match adopt.await {
-        Ok(parts) => Ok(((plane, adopted), parts)),
-        Err(error) if adopted => Err(error),
+    host: impl Future<Output = anyhow::Result<H>>,
+    role: impl FnOnce((P, bool), H) -> anyhow::Result<R>,
+) -> anyhow::Result<R> {
+    let loaded = loaded?;
+    match host.await {
+        Ok(host) => role(loaded, host),
         Err(error) => {
-            close(plane).context("detach the data path")?;
+            undo(Ok(loaded), close)?;
             Err(error)
         }
     }
 }
 
+/// What an earlier run has loaded goes on.
+fn undo<P>(
+    loaded: Loaded<P>,
+    close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
+) -> anyhow::Result<()> {
+    match loaded {
+        Ok((plane, false)) => close(plane).context("detach the data path"),
+        _ => Ok(()),
+    }
+}
+
+/// What a gateway of before, which did not stop in good order, has left of itself.
+async fn forget_gateway(paths: &Paths, ids: Ids) -> anyhow::Result<()> {
+    anabranch_dataplane::remove(paths.pins(), Pinned::Gateway)?;
+    let host = Host::adopt(paths, ids).await?;
+    host.restore(&Netlink::connect()?).await
+}
+
+/// The same of a trunk.
+fn forget_trunk(paths: &Paths) -> anyhow::Result<()> {
+    anabranch_dataplane::remove(paths.pins(), Pinned::Trunk)?;
+    Settings::adopt(&paths.state_of(TRUNK))?.restore()
+}
+
+fn tell_left(role: &str, forgotten: anyhow::Result<()>) {
+    if let Err(error) = forgotten {
+        tracing::warn!(
+            "this instance is no {role} any more, and something that it has changed as one stays: {error:#}"
+        );
+    }
+}
+
+async fn gateway_host(
+    paths: &Paths,
+    ids: Ids,
+    claims: &Rc<RefCell<Claims>>,
+) -> anyhow::Result<RealHost> {
+    let neighbours = neighbours::Reader::default();
+    let host = Host::adopt(paths, ids).await?;
+    let netlink = Netlink::connect()?;
+    Ok(RealHost {
+        monitor: Monitor::connect(&netlink)?,
+        netlink,
+        host,
+        claims: Rc::clone(claims),
+        stateless: neighbours.stateless(),
+        neighbours: Arc::new(Mutex::new(neighbours)),
+    })
+}
+
+fn begin_gateway(
+    config: Config,
+    paths: &Paths,
+    plane: (Gateway, bool),
+    host: RealHost,
+) -> anyhow::Result<GatewayRole<Gateway, RealHost>> {
+    if plane.1 {
+        tracing::info!("took over the flows of an earlier run");
+    }
+    let routes = plane.0.route_table().context("routes")?;
+    host.netlink.write_routes(routes)?;
+    let former = (host.host.slots().clone(), host.host.orders().clone());
+    GatewayRole::new(config, paths.instance(), former, plane, host)
+}
+
 /// This host.
-struct RealHost<'a> {
+struct RealHost {
     netlink: Netlink,
     monitor: Monitor,
     host: Host,
-    claims: &'a mut Claims,
-    config_path: PathBuf,
+    claims: Rc<RefCell<Claims>>,
     /// Locked while a survey is under way.
     neighbours: Arc<Mutex<neighbours::Reader>>,
     stateless: neighbours::Stateless,
 }
 
-impl Surroundings for RealHost<'_> {
+impl Surroundings for RealHost {
     async fn snapshot(&mut self) -> anyhow::Result<Snapshot> {
         self.netlink.snapshot().await
     }
@@ -235,22 +296,12 @@ impl Surroundings for RealHost<'_> {
         self.stateless.holds()
     }
 
-    async fn reload(&mut self) -> Result<Config, Error> {
-        let config = Configuration::load(&self.config_path)?;
-        check_devices(&config).await?;
-        match config {
-            Configuration::Gateway(config) => {
-                let host = self.netlink.snapshot().await?;
-                let found = self.survey(&config, host).await?;
-                neighbours::refuse(&config, &found)?;
-                self.claims.add(&config.devices())?;
-                tell_warnings(&config);
-                Ok(*config)
-            }
-            Configuration::Trunk(config) => Err(config
-                .bad("it is of a trunk now; stop the gateway first")
-                .into()),
-        }
+    async fn check(&mut self, config: &Config) -> Result<(), Error> {
+        let host = self.netlink.snapshot().await?;
+        check_hooks(&host, &config.devices())?;
+        let found = self.survey(config, host).await?;
+        neighbours::refuse(config, &found)?;
+        self.claims.borrow_mut().add(GATEWAY, &config.devices())
     }
 
     fn probe(
@@ -272,10 +323,11 @@ impl Surroundings for RealHost<'_> {
     }
 
     fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()> {
+        let mut claims = self.claims.borrow_mut();
         if !has_stale_programs {
-            self.claims.keep_only(&config.devices());
+            claims.keep_only(GATEWAY, &config.devices());
         }
-        self.claims.keep()
+        claims.keep()
     }
 
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()> {

@@ -15,23 +15,19 @@ use crate::plane::{Error, Plane};
 use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, ConnectionsStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus,
-    NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows, RecentProbes,
-    Status, TargetStatus, Traffic,
+    ClassLink, ClassStatus, ConnectionsStatus, FlowsStatus, GatewayStatus, LinkFlows, LinkState,
+    LinkStatus, NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows,
+    RecentProbes, TargetStatus, Traffic,
 };
 
 /// `counters` are the classes', in the order of their ids.
 pub fn status<P: Plane, S: Surroundings>(
     gateway: &GatewayRole<P, S>,
     counters: &[ClassCounters],
-) -> Result<Status, Error> {
+) -> Result<GatewayStatus, Error> {
     let config = &gateway.config;
-    Ok(Status {
-        instance: gateway.shell.instance.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
+    Ok(GatewayStatus {
         policy: config.policy.name.clone(),
-        uptime_s: gateway.shell.now().since(Time::ZERO).as_secs_f64(),
         adopted: gateway.shell.adopted,
         troubles: gateway.troubles(),
         findings: gateway.survey.found().to_vec(),

@@ -284,7 +284,7 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         host.restore(&netlink).await.unwrap();
         rig.ip("route replace default via 198.51.100.1 metric 200");
         assert_eq!(rig.fingerprint(), before);
-        assert!(!paths.state().exists());
+        assert!(!paths.state_of("gateway").exists());
     });
 }
 

@@ -191,7 +191,7 @@ impl Rig {
 impl Daemon {
     fn status(&self) -> TrunkStatus {
         match self.call(&Request::Status) {
-            Response::Trunk(status) => *status,
+            Response::Status(status) => *status.trunk.expect("a trunk"),
             other => panic!("{other:?}"),
         }
     }
@@ -641,7 +641,7 @@ fn without_room_for_its_files_a_trunk_starts_and_says_so_until_there_is() {
     });
     run.set("size=1m");
     until("nothing is wrong", || daemon.status().troubles.is_empty());
-    assert!(rig.claims("trunk0") && rig.paths().state().exists());
+    assert!(rig.claims("trunk0") && rig.paths().state_of("trunk").exists());
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     assert_eq!(rig.fingerprint(), before);
 }

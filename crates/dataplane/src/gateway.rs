@@ -18,7 +18,7 @@ use crate::{
     Error, FlowRow, ReasonCount, Route, RouteTable, Swept, Walker, attach,
     ending::Which,
     leftovers,
-    object::{self, Object, gateway_object},
+    object::{self, Object, Pinned, gateway_object},
     reasons,
     run::{self, Marked, Ran},
     traffic::Carried,
@@ -162,8 +162,8 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::open`].
     pub fn open_build(pins: &Path, sizes: Sizes, build: Build) -> Result<(Self, bool), Error> {
-        let name = format!("v{}", abi::ABI_VERSION);
-        object::load_in_folder(pins, &name, |folder| Self::load(pins, folder, sizes, build))
+        let of = (Pinned::Gateway, abi::ABI_VERSION);
+        object::load_in_folder(pins, of, |folder| Self::load(pins, folder, sizes, build))
     }
 
     fn load(
@@ -541,7 +541,7 @@ impl Gateway {
     /// # Errors
     /// The pins cannot be removed.
     pub fn close(self) -> Result<(), Error> {
-        object::remove_instance(&self.instance)
+        object::remove_folder(&self.instance, &self.pins)
     }
 }
 

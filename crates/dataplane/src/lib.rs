@@ -52,7 +52,7 @@ pub use ending::Which;
 pub use error::Error;
 pub use forwards::Forwards;
 pub use gateway::{Build, EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Sizes};
-pub use object::{gateway_object, upgrade_object};
+pub use object::{Pinned, gateway_object, remove, upgrade_object};
 pub use routes::{Route, RouteTable, Verdict, beyond};
 pub use run::{Marked, Ran};
 pub use walk::{Clock, Swept, Walker};

@@ -287,34 +287,81 @@ pub fn max_entries(pins: &Path, name: &'static str) -> Result<u32, Error> {
     Ok(info.max_entries())
 }
 
-/// Has `load` pin in the folder `name`, which tells what is pinned there and the version of its contract. An instance is
-/// one thing at a time: once that is loaded all other pins of it are removed, so their programs detach, and what they
-/// knew is lost. If it cannot be loaded they go on, and nothing is there that was not before.
+/// What an instance pins, each in folders of its own: their names tell which it is, and the version of its contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pinned {
+    /// Of a gateway.
+    Gateway,
+    /// Of a trunk.
+    Trunk,
+}
+
+impl Pinned {
+    const ALL: [Self; 2] = [Self::Gateway, Self::Trunk];
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Gateway => "v",
+            Self::Trunk => "trunk-v",
+        }
+    }
+
+    /// The folder of one version.
+    pub fn folder(self, instance: &Path, version: u32) -> PathBuf {
+        instance.join(format!("{}{version}", self.prefix()))
+    }
+
+    /// Whose folder this is.
+    fn of(folder: &Path) -> Option<Self> {
+        let name = folder.file_name()?.to_str()?;
+        let is_version = |kind: &Self| {
+            let version = name.strip_prefix(kind.prefix());
+            version.is_some_and(|version| version.parse::<u32>().is_ok())
+        };
+        Self::ALL.into_iter().find(is_version)
+    }
+}
+
+/// Has `load` pin in the folder of `version`. Once that is loaded what other versions of the same have pinned is removed, so their
+/// programs detach, and what they knew is lost. If it cannot be loaded they go on, and nothing is there that was not before.
 pub fn load_in_folder<T>(
     instance: &Path,
-    name: &str,
+    (kind, version): (Pinned, u32),
     load: impl FnOnce(&Path) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let folder = instance.join(name);
+    let folder = kind.folder(instance, version);
     mount_bpf_file_system(instance)?;
     own_folders(&folder)?;
     let was_empty = entries(&folder)?.is_empty();
     match load(&folder) {
         Ok(loaded) => {
-            remove_others(instance, &folder)?;
+            remove_where(instance, |path| {
+                path != folder && Pinned::of(path) == Some(kind)
+            })?;
             Ok(loaded)
         }
         Err(error) => {
             if was_empty {
-                remove_new(instance, &folder).unwrap_or_else(|left| tracing::warn!("{left}"));
+                remove_folder(instance, &folder).unwrap_or_else(|left| tracing::warn!("{left}"));
             }
             Err(error)
         }
     }
 }
 
-fn remove_others(instance: &Path, folder: &Path) -> Result<(), Error> {
-    for path in entries(instance)?.iter().filter(|path| *path != folder) {
+/// Removes what an earlier process of an instance has pinned of something that the instance is no more, so that its programs detach.
+///
+/// # Errors
+/// The pins cannot be removed.
+pub fn remove(instance: &Path, kind: Pinned) -> Result<(), Error> {
+    if !instance.exists() {
+        return Ok(());
+    }
+    remove_where(instance, |path| Pinned::of(path) == Some(kind))
+}
+
+fn remove_where(instance: &Path, is_meant: impl Fn(&Path) -> bool) -> Result<(), Error> {
+    for path in entries(instance)?.iter().filter(|path| is_meant(path)) {
         if is_foreign(path) {
             tracing::warn!(
                 "{} is none of this instance's: it stays as it is; remove it",
@@ -322,7 +369,7 @@ fn remove_others(instance: &Path, folder: &Path) -> Result<(), Error> {
             );
             continue;
         }
-        tracing::warn!(path = %path.display(), "removing what another version or kind of this instance left");
+        tracing::warn!(path = %path.display(), "removing what another version or another role of this instance left");
         remove_pins(path)?;
     }
     Ok(())
@@ -333,7 +380,8 @@ fn is_foreign(path: &Path) -> bool {
     !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
-fn remove_new(instance: &Path, folder: &Path) -> Result<(), Error> {
+/// Detaches what the pins of a folder tell of, removes them, the folder, and the instance's if nothing else is there.
+pub fn remove_folder(instance: &Path, folder: &Path) -> Result<(), Error> {
     remove_pins(folder)?;
     if entries(instance)?.is_empty() {
         fs::remove_dir(instance).map_err(at(instance))?;
@@ -353,18 +401,6 @@ pub fn remove_pins(folder: &Path) -> Result<(), Error> {
     leftovers::clear_attachments(folder)?;
     attach::detach_all(folder)?;
     fs::remove_dir_all(folder).map_err(at(folder))
-}
-
-/// The same with all folders of an instance.
-pub fn remove_instance(instance: &Path) -> Result<(), Error> {
-    let (foreign, own): (Vec<_>, Vec<_>) = entries(instance)?
-        .into_iter()
-        .partition(|path| is_foreign(path));
-    own.iter().try_for_each(|path| remove_pins(path))?;
-    if foreign.is_empty() {
-        fs::remove_dir(instance).map_err(at(instance))?;
-    }
-    Ok(())
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> Error {

@@ -8,8 +8,7 @@ use std::path::Path;
 
 use anabranch_api::{LinkAction, Request};
 use anabranch_config::Source;
-use anabranch_daemon::config::Config;
-use anabranch_daemon::trunk;
+use anabranch_daemon::config::Configuration;
 use anabranch_scenario::ScenarioFile;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -37,6 +36,18 @@ fallback = "refuse"
 [limits]
 flows = 262144
 flows_per_host = 8192
+"#;
+/// Of two roles.
+const BOTH: &str = r#"
+lan = ["eth0"]
+link.fiber = { device = "eth1", down = "500mbit", up = "100mbit" }
+[trunk]
+device = "trunk0"
+scheme = "DHFV"
+overload = "40%"
+flowlet_gap = "2ms"
+sublink.a = { device = "eth2", via = "192.0.2.1", rate = "10mbit", buffer = "64kB" }
+sublink.b = { device = "eth3", via6 = "2001:db8::1", rate = "10mbit" }
 "#;
 const TRUNK: &str = include_str!("../../../scenarios/trunk.toml");
 const DEMO: &str = include_str!("../../../scenarios/demo.toml");
@@ -200,24 +211,11 @@ fn is_one_line(text: &str, error: &impl Display) -> Result<(), TestCaseError> {
 #[test]
 fn a_configuration_is_read_or_refused_in_one_line() {
     let path = Path::new(NAME);
-    Config::parse(path, GATEWAY).expect("the seed is right");
-    let outcome = runner().run(&mutated(&[GATEWAY]), |text| {
-        Config::parse(path, &text)
-            .err()
-            .as_ref()
-            .map_or(Ok(()), |error| is_one_line(&text, error))
-    });
-    outcome.unwrap();
-}
-
-#[test]
-fn a_trunk_is_read_or_refused_in_one_line() {
-    let path = Path::new(NAME);
-    let outcome = runner().run(&mutated(&[TRUNK, GATEWAY]), |text| {
-        if let Ok(source) = Source::parse(path, &text) {
-            trunk::Config::is_meant(&source);
-        }
-        trunk::Config::parse(path, &text)
+    for text in [GATEWAY, BOTH] {
+        Configuration::parse(path, text).expect("the seed is right");
+    }
+    let outcome = runner().run(&mutated(&[GATEWAY, BOTH]), |text| {
+        Configuration::parse(path, &text)
             .err()
             .as_ref()
             .map_or(Ok(()), |error| is_one_line(&text, error))

@@ -1,6 +1,6 @@
 //! The daemon under test, asked as anybody could ask it.
 
-use anabranch_api::{Client, Paths, Request, Response, Status, TrunkStatus};
+use anabranch_api::{Client, GatewayStatus, Paths, Request, Response, Status, TrunkStatus};
 
 use crate::topology::{LabError, Result};
 
@@ -14,27 +14,29 @@ impl Daemon {
         Ok(Self(client))
     }
 
-    /// Of a gateway.
     pub(crate) fn status(&mut self) -> Result<Status> {
-        match self.ask_status()? {
+        let answer = self.0.call(&Request::Status);
+        match answer.map_err(|error| LabError::Gateway(error.to_string()))? {
             Response::Status(status) => Ok(*status),
-            other => Err(unasked(&other)),
+            other => Err(LabError::Gateway(format!(
+                "it answered another question: {other:?}"
+            ))),
         }
+    }
+
+    pub(crate) fn gateway_status(&mut self) -> Result<GatewayStatus> {
+        let gateway = self.status()?.gateway;
+        gateway
+            .map(|gateway| *gateway)
+            .ok_or_else(|| none("gateway"))
     }
 
     pub(crate) fn trunk_status(&mut self) -> Result<TrunkStatus> {
-        match self.ask_status()? {
-            Response::Trunk(status) => Ok(*status),
-            other => Err(unasked(&other)),
-        }
-    }
-
-    fn ask_status(&mut self) -> Result<Response> {
-        let answer = self.0.call(&Request::Status);
-        answer.map_err(|error| LabError::Gateway(error.to_string()))
+        let trunk = self.status()?.trunk;
+        trunk.map(|trunk| *trunk).ok_or_else(|| none("trunk"))
     }
 }
 
-fn unasked(answer: &Response) -> LabError {
-    LabError::Gateway(format!("it answered another question: {answer:?}"))
+fn none(role: &str) -> LabError {
+    LabError::Gateway(format!("it has no {role}"))
 }

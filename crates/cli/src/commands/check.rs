@@ -28,20 +28,20 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
         let (config, found) = preflight::check(path)?;
         (config, found, Some(host()?))
     };
-    let understood = match &config {
-        Configuration::Gateway(config) => gateway(config, host.as_ref()),
-        Configuration::Trunk(config) => trunk(config, host.as_ref()),
-    };
-    let (absent, seen) = match (&config, &host) {
-        (Configuration::Gateway(config), Some(host)) => {
-            (absent_devices(config, host), routed_remarks(config, host))
-        }
+    let gateway = config.gateway.as_deref();
+    let parts = [
+        gateway.map(|config| self::gateway(config, host.as_ref())),
+        config
+            .trunk
+            .as_ref()
+            .map(|config| trunk(config, host.as_ref())),
+    ];
+    let understood = parts.into_iter().flatten().collect::<Vec<_>>().join("\n");
+    let (absent, seen) = match (gateway, &host) {
+        (Some(config), Some(host)) => (absent_devices(config, host), routed_remarks(config, host)),
         _ => Default::default(),
     };
-    let written = match &config {
-        Configuration::Gateway(config) => &config.remarks[..],
-        Configuration::Trunk(_) => &[],
-    };
+    let written = gateway.map_or(&[][..], |config| &config.remarks);
     let absent_notes = absent.iter().map(|note| format!("note: {note}\n"));
     let notes: String = written
         .iter()

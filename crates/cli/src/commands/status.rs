@@ -2,44 +2,31 @@
 
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, Finding, LinkState, LinkStatus, PathStatus, Problem, Rates,
-    RecentProbes, Request, Response, Severity, Status, TargetStatus, TrunkStatus,
+    ClassLink, ClassStatus, Finding, GatewayStatus, LinkState, LinkStatus, PathStatus, Rates,
+    RecentProbes, RoleState, RoleStatus, Severity, Status, TargetStatus, TrunkStatus,
 };
 use anabranch_console::output::{print, print_json};
 use anabranch_console::table::{self, Columns, optional};
 use anyhow::bail;
 use serde::Serialize;
 
-use crate::control::{Daemon, unexpected};
+use crate::control::Daemon;
 use crate::words;
 
 /// What is wrong is not asked for: the whole status is.
 pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
-    match Daemon::of(instance)?.ask(&Request::Status)? {
-        Response::Status(status) => show(&*status, json, gateway),
-        Response::Trunk(status) => show(&*status, json, trunk),
-        other => unexpected(&other),
+    let status = Daemon::of(instance)?.status()?;
+    if json {
+        print_json(&status)
+    } else {
+        print(whole(&status))
     }
 }
 
 /// A line for each thing that is wrong, and a failure if there is any. `quiet`: nothing else.
 pub fn check(instance: &str, json: bool, quiet: bool) -> anyhow::Result<()> {
-    let (work, checks) = match Daemon::of(instance)?.ask(&Request::Status)? {
-        Response::Status(status) => {
-            let working = status.links.iter().filter(|link| works(link)).count();
-            let work = format!("{working} of {} links work", status.links.len());
-            (
-                work,
-                checks(&status.problems, &status.troubles, &status.findings),
-            )
-        }
-        Response::Trunk(status) => {
-            let usable = status.sublinks.iter().filter(|sublink| sublink.usable);
-            let work = format!("{} of {} sublinks", usable.count(), status.sublinks.len());
-            (work, checks(&[], &status.troubles, &[]))
-        }
-        other => return unexpected(&other),
-    };
+    let status = Daemon::of(instance)?.status()?;
+    let (work, checks) = (work(&status), checks(&status));
     let failing = checks.iter().filter(|check| check.fails).count();
     if json {
         print_json(&checks)?;
@@ -72,28 +59,63 @@ impl std::fmt::Display for Check {
     }
 }
 
-fn checks(problems: &[Problem], troubles: &[String], findings: &[Finding]) -> Vec<Check> {
-    let problems = problems.iter().map(|problem| Check {
+fn checks(status: &Status) -> Vec<Check> {
+    let gateway = status.gateway.iter();
+    let problems = gateway.clone().flat_map(|gateway| &gateway.problems);
+    let problems = problems.map(|problem| Check {
         fails: problem.fails,
         kind: problem.kind.clone(),
         link: problem.link.clone(),
         words: problem.to_string(),
     });
-    let troubles = troubles.iter().map(|trouble| Check {
+    let trouble = |words: String| Check {
         fails: true,
         kind: "trouble".to_owned(),
         link: None,
-        words: trouble.clone(),
-    });
-    let findings = findings.iter().map(|finding| Check {
+        words,
+    };
+    let failed = failed(&status.roles).map(trouble);
+    let of_trunk = status.trunk.iter().flat_map(|trunk| &trunk.troubles);
+    let troubles = gateway.clone().flat_map(|gateway| &gateway.troubles);
+    let troubles = troubles.chain(of_trunk).cloned().map(trouble);
+    let findings = gateway.flat_map(|gateway| &gateway.findings);
+    let findings = findings.map(|finding| Check {
         fails: finding.severity != Severity::Note,
         kind: finding.name.clone(),
         link: None,
         words: finding.to_string(),
     });
-    let mut all: Vec<Check> = problems.chain(troubles).chain(findings).collect();
+    let mut all: Vec<Check> = failed
+        .chain(problems)
+        .chain(troubles)
+        .chain(findings)
+        .collect();
     all.sort_by_key(|check| !check.fails);
     all
+}
+
+fn failed(roles: &[RoleStatus]) -> impl Iterator<Item = String> {
+    let failed = roles.iter().filter(|role| role.state == RoleState::Failed);
+    failed.map(|role| {
+        let why = role.why.as_deref().unwrap_or_default();
+        format!(
+            "the {} has failed: {why}; what it did with packets stays as it is until the daemon is started again",
+            role.name
+        )
+    })
+}
+
+/// How much of each role does what it should.
+fn work(status: &Status) -> String {
+    let gateway = status.gateway.iter().map(|gateway| {
+        let working = gateway.links.iter().filter(|link| works(link)).count();
+        format!("{working} of {} links work", gateway.links.len())
+    });
+    let trunk = status.trunk.iter().map(|trunk| {
+        let usable = trunk.sublinks.iter().filter(|sublink| sublink.usable);
+        format!("{} of {} sublinks", usable.count(), trunk.sublinks.len())
+    });
+    gateway.chain(trunk).collect::<Vec<_>>().join(", ")
 }
 
 fn works(link: &LinkStatus) -> bool {
@@ -101,15 +123,32 @@ fn works(link: &LinkStatus) -> bool {
     link.paths.iter().any(is_up)
 }
 
-fn show<S: Serialize>(status: &S, json: bool, table: fn(&S) -> String) -> anyhow::Result<()> {
-    if json {
-        print_json(status)
-    } else {
-        print(table(status))
-    }
+/// What all roles have in common, then each.
+fn whole(status: &Status) -> String {
+    let Status { version, pid, .. } = status;
+    let up = table::time(status.uptime_s);
+    let has_flows = status.gateway.iter().any(|gateway| gateway.adopted);
+    let has_trunk = status.trunk.iter().any(|trunk| trunk.adopted);
+    let adopted = match (has_flows, has_trunk) {
+        (false, false) => "",
+        (true, false) => ", took over the flows of an earlier daemon",
+        (false, true) => ", took over the trunk of an earlier daemon",
+        (true, true) => ", took over the flows and the trunk of an earlier daemon",
+    };
+    let failed = failed(&status.roles).map(|failed| trouble(&failed));
+    let gateway = status.gateway.as_deref().map(gateway);
+    let parts: Vec<String> = gateway
+        .into_iter()
+        .chain(status.trunk.as_deref().map(trunk))
+        .collect();
+    format!(
+        "anabranch {version}, pid {pid}, up {up}{adopted}\n{}{}",
+        failed.collect::<String>(),
+        parts.join("\n")
+    )
 }
 
-fn gateway(status: &Status) -> String {
+fn gateway(status: &GatewayStatus) -> String {
     format!(
         "{}\n{}{}\n{}\n{}\n{}{}\n{}",
         head(status),
@@ -174,10 +213,11 @@ fn drops(class: &ClassStatus) -> String {
 
 /// Nothing, if nothing is wrong.
 fn troubles(troubles: &[String]) -> String {
-    let lines = troubles
-        .iter()
-        .map(|trouble| format!("{}  {trouble}\n", table::bad("TROUBLE")));
-    lines.collect()
+    troubles.iter().map(|words| trouble(words)).collect()
+}
+
+fn trouble(words: &str) -> String {
+    format!("{}  {words}\n", table::bad("TROUBLE"))
 }
 
 fn findings(findings: &[Finding]) -> String {
@@ -220,8 +260,6 @@ fn asked(link: &LinkStatus) -> impl Iterator<Item = (&LinkStatus, &TargetStatus)
 
 fn trunk(status: &TrunkStatus) -> String {
     let TrunkStatus {
-        version,
-        pid,
         device,
         scheme,
         reassignments,
@@ -256,32 +294,19 @@ fn trunk(status: &TrunkStatus) -> String {
         ]);
     }
     format!(
-        "anabranch {version}, pid {pid}, up {}{}\ntrunk {device}, {scheme}, {reassignments} reassignments\n{}\n{columns}\n{}",
-        table::time(status.uptime_s),
-        if status.adopted {
-            ", took over the trunk of an earlier daemon"
-        } else {
-            ""
-        },
+        "trunk {device}, {scheme}, {reassignments} reassignments\n{}\n{columns}\n{}",
         troubles(&status.troubles),
         reasons(&status.reasons)
     )
 }
 
-fn head(status: &Status) -> String {
-    let Status {
-        version,
-        pid,
+fn head(status: &GatewayStatus) -> String {
+    let GatewayStatus {
         policy,
         flows,
         prefixes,
         ..
     } = status;
-    let adopted = if status.adopted {
-        ", took over the flows of an earlier daemon"
-    } else {
-        ""
-    };
     let default = status.classes.last();
     let told = match prefixes.known {
         0 => String::new(),
@@ -295,8 +320,7 @@ fn head(status: &Status) -> String {
         format!(", {} of {} in the kernel", table.known, table.limit)
     });
     format!(
-        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken{kernels}{told}{probed}",
-        table::time(status.uptime_s),
+        "policy {}, {} flows live, {} of {} places taken{kernels}{told}{probed}",
         default.map_or(policy.clone(), |class| words::policy(
             policy,
             &class.granularity
@@ -507,13 +531,8 @@ mod tests {
         assert!(text.contains("RR, per packet"), "{text}");
     }
 
-    #[test]
-    fn a_trunk_shows_the_connections_that_began_on_each_sublink() {
-        let status = TrunkStatus {
-            instance: "test".into(),
-            version: "1".into(),
-            pid: 1,
-            uptime_s: 1.0,
+    fn trunk_status() -> TrunkStatus {
+        TrunkStatus {
             adopted: false,
             troubles: vec!["queues: no answer".into()],
             device: "trunk0".into(),
@@ -521,8 +540,54 @@ mod tests {
             sublinks: vec![sublink("fiber", 31), sublink("radio", 77)],
             reassignments: 0,
             reasons: Vec::new(),
+        }
+    }
+
+    /// Of an instance whose gateway has failed.
+    fn half() -> Status {
+        let role = |name: &str, state, why: Option<&str>| RoleStatus {
+            name: name.into(),
+            state,
+            why: why.map(str::to_owned),
         };
-        let text = trunk(&status);
+        Status {
+            instance: "test".into(),
+            version: "1".into(),
+            pid: 7,
+            uptime_s: 1.0,
+            roles: vec![
+                role("gateway", RoleState::Failed, Some("data path: no room")),
+                role("trunk", RoleState::Works, None),
+            ],
+            gateway: None,
+            trunk: Some(Box::new(trunk_status())),
+        }
+    }
+
+    #[test]
+    fn a_role_that_has_failed_is_told_of_beside_the_others() {
+        let text = whole(&half());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "anabranch 1, pid 7, up 1.00 s");
+        let says = "the gateway has failed: data path: no room; ";
+        assert!(lines[1].contains(says), "{text}");
+        assert_eq!(lines[2], "trunk trunk0, DHFV, 0 reassignments");
+        let checks = checks(&half());
+        let failing: Vec<&str> = checks.iter().map(|check| &check.words[..]).collect();
+        assert!(failing[0].starts_with(says), "{failing:?}");
+        assert_eq!(failing[1..], ["queues: no answer"]);
+        assert_eq!(work(&half()), "2 of 2 sublinks");
+    }
+
+    #[test]
+    fn an_instance_is_read_as_it_was_written() {
+        let written = serde_json::to_string(&half()).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&written).unwrap(), half());
+    }
+
+    #[test]
+    fn a_trunk_shows_the_connections_that_began_on_each_sublink() {
+        let text = trunk(&trunk_status());
         let row = |begin: &str| {
             let line = text
                 .lines()

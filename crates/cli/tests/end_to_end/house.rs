@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_api::FlowRow;
 use anabranch_api::Paths;
-use anabranch_api::{Client, LinkAction, LinkState, LinkStatus, Request, Response, Status};
+use anabranch_api::{Client, GatewayStatus, LinkAction, LinkState, LinkStatus, Request, Response};
 use anabranch_lab::topology::{Anabranch, Gateway, Lab, LabSpec, configuration};
 use anabranch_scenario::Families;
 use anabranch_testbed::netns::Namespace;
@@ -130,9 +130,9 @@ pub fn call(gateway: &Anabranch, request: &Request) -> Response {
         .unwrap_or_else(|error| panic!("{error}\n{}", log(gateway)))
 }
 
-pub fn status(gateway: &Anabranch) -> Status {
+pub fn status(gateway: &Anabranch) -> GatewayStatus {
     match call(gateway, &Request::Status) {
-        Response::Status(status) => *status,
+        Response::Status(status) => *status.gateway.expect("a gateway"),
         other => panic!("{other:?}"),
     }
 }

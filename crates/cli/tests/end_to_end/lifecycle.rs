@@ -94,7 +94,11 @@ fn a_clean_stop_puts_everything_back_even_what_a_killed_daemon_had_changed() {
     // The kernel lets go of programs in work of its own.
     until("no program is left", || attached(lab.gateway()) == 0);
     let paths = Paths::new(gateway.instance()).unwrap();
-    for path in [paths.pins().to_owned(), paths.socket(), paths.state()] {
+    for path in [
+        paths.pins().to_owned(),
+        paths.socket(),
+        paths.state_of("gateway"),
+    ] {
         assert!(!path.exists(), "{} is left", path.display());
     }
     gateway.restart(lab.gateway()).unwrap();

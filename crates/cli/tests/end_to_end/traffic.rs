@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::str::FromStr;
 use std::thread;
 
-use anabranch_api::Status;
+use anabranch_api::GatewayStatus;
 use anabranch_lab::topology::{Anabranch, Lab, SERVER};
 use anabranch_scenario::Families;
 use anabranch_testbed::netns::{Exit, Namespace};
@@ -58,7 +58,7 @@ fn a_thousand_downloads_use_every_link_for_its_rate_and_none_fails_and_no_flow_s
     until("the tables hold no live flow", || {
         status(&house.gateway).flows.live == 0
     });
-    let told: Status = serde_json::from_value(house.gateway.status().unwrap()).unwrap();
+    let told: GatewayStatus = serde_json::from_value(house.gateway.status().unwrap()).unwrap();
     let opened: u64 = told.links.iter().map(|link| link.flows.opened).sum();
     assert!(opened >= 1000, "{told:?}");
     assert!(

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use anabranch_config::{LineRate, Span};
@@ -19,7 +19,9 @@ use crate::probe::Target;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
+    #[serde(default)]
     pub lan: Vec<String>,
+    #[serde(default)]
     pub link: BTreeMap<String, LinkTable>,
     pub policy: Option<Typed<Algorithm>>,
     #[serde(default)]
@@ -38,6 +40,9 @@ pub(super) struct File {
     pub sessions: SessionsTable,
     #[serde(default)]
     pub survey: SurveyTable,
+    /// Of another role.
+    #[serde(rename = "trunk")]
+    _trunk: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]

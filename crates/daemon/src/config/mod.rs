@@ -4,7 +4,8 @@
 //! values make sense together. What depends on the host (do the devices exist?) is asked of [`crate::observe`] and
 //! [`crate::preflight`]. Every error is one line with the file, the key, the value as written, and what is allowed.
 //!
-//! A file is of a gateway or of a trunk ([`Configuration`]). Who wants both runs two instances.
+//! A file has a section for each role that the instance is to have ([`Configuration`]): the keys of a gateway stand at its top, those
+//! of a trunk in `[trunk]`. Each role reads its own section; what they claim together is looked at here.
 
 mod file;
 
@@ -35,11 +36,17 @@ use file::{
     OneOrMore, Ports, SessionsTable, SurveyTable,
 };
 
+/// What messages call the roles; of the trunk, its section, too.
+pub const GATEWAY: &str = "gateway";
+/// As above.
+pub const TRUNK: &str = "trunk";
+
 /// Links of one gateway.
 pub const LINKS_MAX: usize = anabranch_policy::abi::MAX_LINKS;
 
+const GATEWAY_NEEDS: &str = r#"a gateway's key, and there is no gateway: write lan = ["eth0"] and link.NAME = { device = "eth1" }, or leave it out"#;
 const LINK_NAME_CHARS_MAX: usize = 32;
-pub(crate) const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
+const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 const TARGETS_MAX: usize = 16;
@@ -58,33 +65,94 @@ const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
 /// How long a session is remembered after its last flow began.
 const SESSION_DEFAULT: Duration = Duration::from_secs(600);
 
-/// What a file is about.
+/// The roles that a file gives to an instance: one at least, and no device of which two of them want something.
 #[derive(Debug, Clone)]
-pub enum Configuration {
+pub struct Configuration {
     /// Of several links.
-    Gateway(Box<Config>),
+    pub gateway: Option<Box<Config>>,
     /// Of parallel sublinks.
-    Trunk(trunk::Config),
+    pub trunk: Option<trunk::Config>,
 }
 
 impl Configuration {
     /// Reads the file at `path`. An error is one line that names file, key, value and what is allowed.
     pub fn load(path: &Path) -> Result<Self, BadInput> {
-        let text = read_text(path)?;
-        if trunk::Config::is_meant(&Source::parse(path, &text)?) {
-            trunk::Config::parse(path, &text).map(Self::Trunk)
-        } else {
-            Config::parse(path, &text).map(|config| Self::Gateway(Box::new(config)))
-        }
+        Self::parse(path, &read_text(path)?)
     }
 
-    /// Everything the instance has for itself.
-    pub fn devices(&self) -> Vec<&str> {
-        match self {
-            Self::Gateway(config) => config.devices(),
-            Self::Trunk(config) => config.devices(),
+    /// `path` is for messages only.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
+        let source = Source::parse(path, text)?;
+        let has_trunk = source.span(&[TRUNK]).is_some();
+        // Keys that no role knows are a gateway's, misspelled; so is a file without any.
+        let has_gateway = !has_trunk || source.keys().any(|key| key != TRUNK);
+        let configuration = Self {
+            gateway: has_gateway
+                .then(|| Config::parse(path, text).map(Box::new))
+                .transpose()?,
+            trunk: has_trunk
+                .then(|| trunk::Config::parse(path, text))
+                .transpose()?,
+        };
+        configuration.check_claims(&source)?;
+        Ok(configuration)
+    }
+
+    /// What each role has for itself.
+    pub fn devices(&self) -> Vec<(&'static str, Vec<&str>)> {
+        let gateway = self.gateway.iter();
+        let trunk = self.trunk.iter();
+        gateway
+            .map(|config| (GATEWAY, config.devices()))
+            .chain(trunk.map(|config| (TRUNK, config.devices())))
+            .collect()
+    }
+
+    /// Of the roles, as messages name them.
+    pub fn roles(&self) -> Vec<&'static str> {
+        self.devices().into_iter().map(|(role, _)| role).collect()
+    }
+
+    /// What comes for a trunk arrives on its sublinks. At the trunk's device a gateway would hear nothing, and at a sublink it
+    /// would drop what is of no flow of its own, which is what comes for the trunk.
+    fn check_claims(&self, source: &Source<'_>) -> Result<(), BadInput> {
+        let gateway = self.gateway.iter().flat_map(|config| config.claims());
+        let trunk = self.trunk.iter().flat_map(|config| config.claims());
+        check_claims(
+            source,
+            gateway.chain(trunk),
+            "what comes for a trunk arrives on its sublinks and nowhere else, so no device is both the gateway's and the trunk's",
+        )
+    }
+}
+
+/// A key, and the device that it claims.
+pub(crate) type Claim<'a> = (Vec<String>, &'a str);
+
+/// A device's name is one, and no device is claimed twice.
+pub(crate) fn check_claims<'a>(
+    source: &Source<'_>,
+    claims: impl Iterator<Item = Claim<'a>>,
+    rule: &str,
+) -> Result<(), BadInput> {
+    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
+    for (key, device) in claims {
+        let key: Vec<&str> = key.iter().map(String::as_str).collect();
+        if !is_device_name(device) {
+            let allowed = format!(
+                "not a device name: 1 to {DEVICE_NAME_CHARS_MAX} characters without '/', ':' and spaces"
+            );
+            return Err(source.bad(&key, allowed));
+        }
+        if let Some(other) = seen.insert(device, dotted(&key)) {
+            return Err(source.bad(&key, format!("this device is {other} already; {rule}")));
         }
     }
+    Ok(())
+}
+
+pub(crate) fn claim<'a>(key: &[&str], device: &'a str) -> Claim<'a> {
+    (key.iter().map(|part| (*part).to_owned()).collect(), device)
 }
 
 /// A gateway's configuration that is right in itself.
@@ -255,6 +323,9 @@ impl Config {
     pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
         let source = Source::parse(path, text)?;
         let mut file: File = source.read()?;
+        if let Some(key) = without_a_gateway(&source) {
+            return Err(source.bad(&[key], GATEWAY_NEEDS));
+        }
         let former = take_former(&source, &mut file)?;
         let probe = targets(&source, &["probe", "targets"], file.probe.targets)?;
         let on_return = file.default.on_return;
@@ -307,6 +378,10 @@ impl Config {
         let lan = self.lan.iter().map(String::as_str);
         lan.chain(self.links.iter().map(|link| link.device.as_str()))
             .collect()
+    }
+
+    fn claims(&self) -> impl Iterator<Item = Claim<'_>> {
+        claims(&self.lan, &self.links)
     }
 
     /// Of the links, in the order written.
@@ -379,6 +454,14 @@ impl Link {
         let bytes: u64 = targets.iter().map(Target::bytes).sum();
         probes as u64 * bytes / targets.len().max(1) as u64
     }
+}
+
+/// A key of a gateway in a file that says nothing else of one: for another role, or by mistake.
+fn without_a_gateway<'s>(source: &'s Source<'_>) -> Option<&'s str> {
+    let has_any = ["lan", "link"]
+        .iter()
+        .any(|key| source.span(&[key]).is_some());
+    source.keys().find(|key| !has_any && *key != TRUNK)
 }
 
 /// Rules, and the class of what they leave.
@@ -717,38 +800,22 @@ fn policy(
     }
 }
 
-/// Every device has one role.
+/// Every device has one part.
 fn devices(source: &Source<'_>, lan: &[String], links: &[Link]) -> Result<(), BadInput> {
     if lan.is_empty() {
         return Err(source.bad(&["lan"], r#"no LAN device; write lan = ["eth0"]"#));
     }
-    let indices: Vec<String> = (0..lan.len()).map(|index| index.to_string()).collect();
-    let lan = lan
-        .iter()
-        .zip(&indices)
-        .map(|(device, index)| (vec!["lan", index], device));
-    let links = links
-        .iter()
-        .map(|link| (vec!["link", &link.name, "device"], &link.device));
-    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
-    for (key, device) in lan.chain(links) {
-        if !is_device_name(device) {
-            let allowed = format!(
-                "not a device name: 1 to {DEVICE_NAME_CHARS_MAX} characters without '/', ':' and spaces"
-            );
-            return Err(source.bad(&key, allowed));
-        }
-        if let Some(other) = seen.insert(device, dotted(&key)) {
-            return Err(source.bad(
-                &key,
-                format!("this device is {other} already; a device is LAN or one link"),
-            ));
-        }
-    }
-    Ok(())
+    check_claims(source, claims(lan, links), "a device is LAN or one link")
 }
 
-pub(crate) fn is_device_name(name: &str) -> bool {
+fn claims<'a>(lan: &'a [String], links: &'a [Link]) -> impl Iterator<Item = Claim<'a>> {
+    let lan = lan.iter().enumerate();
+    let lan = lan.map(|(index, device)| claim(&["lan", &index.to_string()], device));
+    let links = links.iter();
+    lan.chain(links.map(|link| claim(&["link", &link.name, "device"], &link.device)))
+}
+
+fn is_device_name(name: &str) -> bool {
     (1..=DEVICE_NAME_CHARS_MAX).contains(&name.len())
         && name != "."
         && name != ".."

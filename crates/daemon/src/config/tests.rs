@@ -37,6 +37,69 @@ fn error_of_link(table: &str) -> String {
     error(&format!("lan = [\"eth0\"]\nlink.fiber = {{ {table} }}\n"))
 }
 
+const TRUNK_TABLE: &str = r#"
+[trunk]
+device = "trunk0"
+sublink.a = { device = "eth2" }
+"#;
+
+fn roles(text: &str) -> Result<Vec<&'static str>, String> {
+    let read = Configuration::parse(Path::new("f.toml"), text);
+    let read = read.map_err(|error| error.to_string())?;
+    Ok(read.roles())
+}
+
+#[test]
+fn a_file_has_the_roles_whose_keys_it_has() {
+    assert_eq!(roles(MINIMAL).unwrap(), [GATEWAY]);
+    assert_eq!(roles(TRUNK_TABLE).unwrap(), [TRUNK]);
+    let both = format!("{MINIMAL}{TRUNK_TABLE}");
+    assert_eq!(roles(&both).unwrap(), [GATEWAY, TRUNK]);
+}
+
+#[test]
+fn claims_that_cannot_be_together_are_named() {
+    let rule = "what comes for a trunk arrives on its sublinks and nowhere else, so no device is both the gateway's and the trunk's";
+    for (device, key, taken) in [
+        ("trunk0", "trunk.device", "link.lte.device"),
+        ("trunk0", "trunk.device", "lan[0]"),
+        ("eth2", "trunk.sublink.a.device", "link.lte.device"),
+        ("eth2", "trunk.sublink.a.device", "lan[0]"),
+    ] {
+        let theirs = if taken == "lan[0]" { "eth0" } else { "wwan0" };
+        let gateway = MINIMAL.replace(theirs, device);
+        assert_eq!(
+            roles(&format!("{gateway}{TRUNK_TABLE}")).unwrap_err(),
+            format!("f.toml: {key} = {device:?}: this device is {taken} already; {rule}")
+        );
+    }
+}
+
+#[test]
+fn a_section_without_what_its_role_needs_is_named() {
+    for (text, says) in [
+        (
+            format!("policy = \"rr\"\n{TRUNK_TABLE}"),
+            "policy = \"rr\": a gateway's key, and there is no gateway: write lan = [\"eth0\"] and link.NAME = { device = \"eth1\" }, or leave it out",
+        ),
+        (
+            format!("lan = [\"eth0\"]\n{TRUNK_TABLE}"),
+            "link: no link; write link.NAME = { device = \"eth1\", down = \"500mbit\", up = \"100mbit\" }",
+        ),
+        (
+            format!("{MINIMAL}[trunk]\ndevice = \"trunk0\"\n"),
+            "trunk = [trunk]: missing key sublink",
+        ),
+        (
+            format!("{TRUNK_TABLE}[bridge]\n"),
+            "bridge = [bridge]: unknown key; allowed: lan, link, ",
+        ),
+    ] {
+        let said = roles(&text).unwrap_err();
+        assert!(said.starts_with(&format!("f.toml: {says}")), "{said}");
+    }
+}
+
 #[test]
 fn three_lines_are_enough() {
     let config = parse(MINIMAL).unwrap();
@@ -287,8 +350,14 @@ fn unknown_keys_are_named_with_those_that_exist() {
 
 #[test]
 fn missing_keys_are_named() {
-    assert_eq!(error("link.a = { device = \"eth1\" }"), "missing key lan");
-    assert_eq!(error("lan = [\"eth0\"]"), "missing key link");
+    assert_eq!(
+        error("link.a = { device = \"eth1\", down = \"1mbit\", up = \"1mbit\" }"),
+        "lan: no LAN device; write lan = [\"eth0\"]"
+    );
+    assert_eq!(
+        error("lan = [\"eth0\"]"),
+        "link: no link; write link.NAME = { device = \"eth1\", down = \"500mbit\", up = \"100mbit\" }"
+    );
     assert_eq!(
         error_of_link("metered = true"),
         "link.fiber = { metered = true }: missing key device"

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_api::{Request, Response, from_line, to_line};
+use anabranch_api::{Misread, Request, Response, VERSION, from_line, to_line_of};
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -168,21 +168,21 @@ async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>, idle: &Idle) -> an
             return Ok(());
         }
         let whole = line.last() == Some(&b'\n');
-        let response = if whole {
+        let (version, response) = if whole {
             answer(&line, &calls).await
         } else {
-            too_long()
+            (VERSION, too_long())
         };
-        let line = encode(response).await?;
+        let line = encode(version, response).await?;
         tokio::time::timeout(WRITE_TIMEOUT, output.write_all(&line)).await??;
         anyhow::ensure!(whole, "request cut short");
     }
 }
 
 /// A list may be long: the daemon's loop, on this thread, does not wait for it.
-async fn encode(response: Response) -> anyhow::Result<Vec<u8>> {
+async fn encode(version: u32, response: Response) -> anyhow::Result<Vec<u8>> {
     let is_long = matches!(response, Response::Flows { .. } | Response::Prefixes { .. });
-    let encode = move || to_line(&response);
+    let encode = move || to_line_of(version, &response);
     Ok(match is_long {
         true => tokio::task::spawn_blocking(encode).await??,
         false => encode()?,
@@ -195,23 +195,28 @@ fn too_long() -> Response {
     }
 }
 
-async fn answer(line: &[u8], calls: &mpsc::Sender<Call>) -> Response {
+/// With the version to write it in: whoever speaks another one has to understand why that is refused.
+async fn answer(line: &[u8], calls: &mpsc::Sender<Call>) -> (u32, Response) {
     let request = match from_line(line) {
         Ok(request) => request,
         Err(error) => {
-            return Response::Refused {
-                message: format!("not a request: {error}"),
+            let version = match error {
+                Misread::Version(version) => version,
+                Misread::Json(_) => VERSION,
             };
+            let message = format!("not a request: {error}");
+            return (version, Response::Refused { message });
         }
     };
     let (reply, response) = oneshot::channel();
     let stopping = || Response::Failed {
         message: "the daemon is stopping".to_owned(),
     };
-    match calls.send((request, reply)).await {
+    let response = match calls.send((request, reply)).await {
         Ok(()) => response.await.unwrap_or_else(|_| stopping()),
         Err(_) => stopping(),
-    }
+    };
+    (VERSION, response)
 }
 
 #[cfg(test)]
@@ -281,13 +286,15 @@ mod tests {
             lines.next().unwrap().unwrap().contains("not a request"),
             "an unknown key"
         );
-        raw.write_all(b"{\"api\":99,\"request\":\"status\"}\n")
-            .unwrap();
-        let refused = lines.next().unwrap().unwrap();
-        assert!(
-            refused.contains("version 99 of the control protocol"),
-            "{refused}"
-        );
+        for version in [3, 99] {
+            let line = format!("{{\"api\":{version},\"request\":\"status\"}}\n");
+            raw.write_all(line.as_bytes()).unwrap();
+            let refused = lines.next().unwrap().unwrap();
+            let begins = format!("{{\"api\":{version},\"response\":\"refused\",");
+            assert!(refused.starts_with(&begins), "it reads that: {refused}");
+            let says = format!("version {version} of the control protocol");
+            assert!(refused.contains(&says), "{refused}");
+        }
         raw.write_all(&vec![b'x'; REQUEST_BYTES_MAX as usize])
             .unwrap();
         assert!(

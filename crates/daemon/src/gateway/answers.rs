@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_api::{
-    Explained, Explanation, LinkAction, PassedRule, PrefixesStatus, Proto, Response, Status,
+    Explained, Explanation, GatewayStatus, LinkAction, PassedRule, PrefixesStatus, Proto, Response,
+    Status,
 };
 use anabranch_core::rules::{Moment, Sample, Trial};
 use anabranch_core::{Admin, ClassId};
@@ -19,7 +20,10 @@ use crate::view;
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     pub(super) fn tell_status(&mut self, reply: oneshot::Sender<Response>) {
         match self.status() {
-            Ok(status) => count_prefixes(self.plane.walker(), Box::new(status), reply),
+            Ok(status) => {
+                let head = self.shell.status();
+                count_prefixes(self.plane.walker(), head, Box::new(status), reply);
+            }
             Err(error) => {
                 let message = error.to_string();
                 // Whoever asked may have gone.
@@ -28,7 +32,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    fn status(&mut self) -> Result<Status, plane::Error> {
+    fn status(&mut self) -> Result<GatewayStatus, plane::Error> {
         let classes = self.plane.class_counters()?;
         let mut status = view::status(self, &classes)?;
         status.prefixes.listed = self.driver.listed().len() as u64;
@@ -143,7 +147,8 @@ pub(super) fn list_prefixes(
 
 fn count_prefixes(
     walker: Arc<impl Walk>,
-    mut status: Box<Status>,
+    head: Status,
+    mut status: Box<GatewayStatus>,
     reply: oneshot::Sender<Response>,
 ) {
     answer_later(reply, move || {
@@ -152,7 +157,10 @@ fn count_prefixes(
             limit: walker.prefixes_max(),
             ..status.prefixes
         };
-        Ok(Response::Status(status))
+        Ok(Response::Status(Box::new(Status {
+            gateway: Some(status),
+            ..head
+        })))
     });
 }
 

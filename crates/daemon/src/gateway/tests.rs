@@ -25,7 +25,7 @@ use crate::error::BadInput;
 use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
 use crate::plane::{Error as PlaneError, Role, Route, Settings};
 use crate::probe::{Answer, DEFAULT_TARGETS, Inquiry};
-use crate::shell::{Role as _, Signal, serve, take_turns};
+use crate::shell::{Opened, Order, Place, Role as _, Signal, serve, take_turns};
 use anabranch_api::LinkState as Shown;
 use anabranch_api::Paths;
 use anabranch_api::{Explanation, PrefixRow, Proto, ReasonCount};
@@ -71,7 +71,6 @@ struct World {
     stubborn: Vec<u32>,
     host: Snapshot,
     neighbours: Vec<Finding>,
-    config: Option<Result<Config, Error>>,
     ways: Ways,
     /// Addresses whose sockets were told, and which link the host's own traffic took then.
     abandoned: Vec<(String, Option<LinkId>)>,
@@ -412,13 +411,8 @@ impl Surroundings for FakeHost {
         false
     }
 
-    async fn reload(&mut self) -> Result<Config, Error> {
-        self.world
-            .lock()
-            .unwrap()
-            .config
-            .take()
-            .expect("a configuration to reload")
+    async fn check(&mut self, _: &Config) -> Result<(), Error> {
+        Ok(())
     }
 
     fn probe(
@@ -530,8 +524,7 @@ impl Surroundings for FakeHost {
 struct Rig {
     world: Shared,
     changed: Arc<Notify>,
-    calls: mpsc::Sender<Call>,
-    _signals: mpsc::Sender<Signal>,
+    orders: mpsc::Sender<Order>,
 }
 
 impl Rig {
@@ -547,18 +540,16 @@ impl Rig {
         let changed = Arc::new(Notify::new());
         let mut daemon = daemon_of(text, &world, &changed, adopted);
         daemon.start().await.unwrap();
-        let (calls, mut requests) = mpsc::channel(1);
-        let (signals, mut orders) = mpsc::channel(1);
+        let (orders, mut taken) = mpsc::channel(1);
         tokio::spawn(async move {
-            take_turns(&mut daemon, &mut requests, &mut orders)
+            take_turns(&mut daemon, &mut taken, &Place::default())
                 .await
                 .unwrap()
         });
         let rig = Self {
             world,
             changed,
-            calls,
-            _signals: signals,
+            orders,
         };
         rig.pass(Duration::from_secs(3)).await;
         rig
@@ -578,13 +569,17 @@ impl Rig {
 
     async fn call(&self, request: Request) -> Response {
         let (reply, response) = oneshot::channel();
-        self.calls.send((request, reply)).await.unwrap();
+        self.order(Order::Answer((request, reply))).await;
         response.await.unwrap()
     }
 
-    async fn status(&self) -> anabranch_api::Status {
+    async fn order(&self, order: Order) {
+        self.orders.send(order).await.unwrap();
+    }
+
+    async fn status(&self) -> anabranch_api::GatewayStatus {
         match self.call(Request::Status).await {
-            Response::Status(status) => *status,
+            Response::Status(status) => *status.gateway.unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -596,9 +591,18 @@ impl Rig {
     }
 
     async fn reload(&self, text: &str) -> Response {
-        self.world.lock().unwrap().config =
-            Some(Config::parse(Path::new("a.toml"), text).map_err(Error::from));
-        self.call(Request::Reload).await
+        self.begin_reload(text).await.await.unwrap()
+    }
+
+    async fn begin_reload(&self, text: &str) -> oneshot::Receiver<Response> {
+        let (checked, said) = oneshot::channel();
+        let configuration = Configuration::parse(Path::new("a.toml"), text).unwrap();
+        self.order(Order::Check(Arc::new(configuration), checked))
+            .await;
+        said.await.unwrap().unwrap();
+        let (reply, response) = oneshot::channel();
+        self.order(Order::Adopt(reply)).await;
+        response
     }
 
     /// What was told since the last call.
@@ -657,7 +661,9 @@ async fn serve_once(world: &Shared, adopted: bool) -> (bool, Result<(), Error>) 
     let (signals, orders) = mpsc::channel(1);
     signals.send(Signal::Stop).await.unwrap();
     let mut is_ready = false;
-    let served = serve(daemon, &paths, orders, || is_ready = true).await;
+    let role = vec![Opened::new(Ok(daemon))];
+    let file = Path::new("a.toml");
+    let served = serve(role, file, &paths, orders, || is_ready = true).await;
     assert!(!paths.socket().exists(), "{}", paths.socket().display());
     (is_ready, served)
 }

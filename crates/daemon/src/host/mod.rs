@@ -14,6 +14,7 @@ mod next_hops;
 pub(crate) mod nft;
 mod own_udp;
 mod routing;
+mod settings;
 mod sockets;
 mod state;
 mod sysctl;
@@ -23,14 +24,13 @@ mod wireguard;
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use anabranch_core::{Family, LinkId, LinkSet};
 use anabranch_policy::PerFamily;
 use anyhow::Context;
 
 use crate::aside;
-use crate::config::{Config, Fallback, Forwards, Link};
+use crate::config::{Config, Fallback, Forwards, GATEWAY, Link};
 use crate::observe::{Desired, Netlink};
 use crate::slots::{Orders, Slots};
 use anabranch_api::Paths;
@@ -45,7 +45,7 @@ use nft::{Guard, GuardedLink};
 pub use own_udp::{Moved, Return, leave};
 use routing::{Memory, Routing};
 pub use routing::{RuleWay, Way, Ways};
-use state::State;
+pub use settings::Settings;
 pub use sysctl::ephemeral_ports;
 pub use undone::Undone;
 
@@ -63,24 +63,18 @@ pub struct Host {
     /// Why nftables cannot be used, if it cannot.
     nft_missing: Option<String>,
     is_missing_said: bool,
-    state_path: PathBuf,
-    state: State,
-    /// The state file's text.
-    saved: Vec<u8>,
+    settings: Settings,
     /// Of our routing rules.
     memory: PerFamily<Memory>,
     /// The links that carried packets last.
     alive: PerFamily<LinkSet>,
-    /// Of our settings.
-    settings: undone::Watch,
     next_hops: next_hops::Kept,
 }
 
 impl Host {
     /// Takes over what an earlier daemon of this instance left behind. Changes nothing.
     pub async fn adopt(paths: &Paths, ids: Ids) -> anyhow::Result<Self> {
-        let state_path = paths.state();
-        let (state, saved) = State::read(&state_path)?;
+        let settings = Settings::adopt(&paths.state_of(GATEWAY))?;
         let nft_table = format!("anabranch_{}", paths.instance());
         let nft_missing = missing_nft(&nft_table).await;
         Ok(Self {
@@ -93,36 +87,35 @@ impl Host {
             is_former_told: false,
             nft_missing,
             is_missing_said: false,
-            state_path,
-            state,
-            saved,
+            settings,
             memory: PerFamily::default(),
             alive: PerFamily::default(),
-            settings: undone::Watch::default(),
             next_hops: next_hops::Kept::default(),
         })
     }
 
     /// The links' numbers, as they were last stored.
     pub fn slots(&self) -> &Slots {
-        &self.state.slots
+        &self.settings.state.slots
     }
 
     /// Stores the links' numbers.
     pub fn set_slots(&mut self, slots: Slots) -> anyhow::Result<()> {
-        self.state.slots = slots;
-        self.save()
+        self.settings.state.slots = slots;
+        self.settings.save()
     }
 
     /// What people ordered of links, as it was last stored.
     pub fn orders(&self) -> &Orders {
-        &self.state.orders
+        &self.settings.state.orders
     }
 
     /// Stores what people ordered of links. If it cannot be stored, the former orders stand.
     pub fn set_orders(&mut self, orders: Orders) -> anyhow::Result<()> {
-        let before = std::mem::replace(&mut self.state.orders, orders);
-        self.save().inspect_err(|_| self.state.orders = before)
+        let before = std::mem::replace(&mut self.settings.state.orders, orders);
+        self.settings
+            .save()
+            .inspect_err(|_| self.settings.state.orders = before)
     }
 
     /// Mark for what the kernel's own NAT is to carry; 0 where it carries nothing.
@@ -152,12 +145,12 @@ impl Host {
 
     /// Somebody changed a setting that we made, or took away the neighbours that we keep.
     pub fn has_other_settings(&self) -> bool {
-        self.settings.differs() || self.next_hops.differs()
+        self.settings.watch.differs() || self.next_hops.differs()
     }
 
     /// Settings of ours that somebody set back, lately.
     pub fn undone(&self) -> Vec<Undone> {
-        self.settings.undone()
+        self.settings.watch.undone()
     }
 
     /// What our table of nftables has dropped.
@@ -180,7 +173,7 @@ impl Host {
         ways: &Ways,
     ) -> Vec<anyhow::Error> {
         self.ask_for_nft().await;
-        let (slots, falls_back) = (&self.state.slots, self.falls_back(config));
+        let (slots, falls_back) = (&self.settings.state.slots, self.falls_back(config));
         let mut failed = Vec::new();
         for family in Family::ALL {
             let routing =
@@ -192,7 +185,11 @@ impl Host {
         let guarded = self.set_guard(config, desired).await;
         let set = guarded.and_then(|()| self.set_sysctls(config, desired));
         failed.extend(set.err());
-        let kept = self.keep_next_hops(next_hops::of_links(config, &self.state.slots, desired));
+        let kept = self.keep_next_hops(next_hops::of_links(
+            config,
+            &self.settings.state.slots,
+            desired,
+        ));
         failed.extend(kept.err());
         failed
     }
@@ -209,7 +206,7 @@ impl Host {
                 changes.push(sysctl::forwarding(family)?);
             }
         }
-        let slots = &self.state.slots;
+        let slots = &self.settings.state.slots;
         for link in &config.links {
             let view = slots.id(&link.name).and_then(|id| desired.links.get(&id));
             if view.is_some_and(|view| view.path(Family::V4).is_some()) {
@@ -225,23 +222,23 @@ impl Host {
             }
             changes.extend(speaks);
         }
-        self.change(changes)?;
+        self.settings.change(changes)?;
         self.announce(&announced, desired);
         Ok(())
     }
 
     /// What is remembered is more than what is kept, while that changes.
     fn keep_next_hops(&mut self, wanted: BTreeSet<NextHop>) -> anyhow::Result<()> {
-        let former = self.state.next_hops.clone();
+        let former = self.settings.state.next_hops.clone();
         if !former.is_superset(&wanted) {
-            self.state.next_hops.extend(wanted.iter().cloned());
-            self.save()?;
+            self.settings.state.next_hops.extend(wanted.iter().cloned());
+            self.settings.save()?;
         }
         let kept = self.next_hops.keep(&wanted, &former);
         kept.context("keep next hops of links in the neighbour table")?;
-        if self.state.next_hops != wanted {
-            self.state.next_hops = wanted;
-            self.save()?;
+        if self.settings.state.next_hops != wanted {
+            self.settings.state.next_hops = wanted;
+            self.settings.save()?;
         }
         Ok(())
     }
@@ -251,7 +248,7 @@ impl Host {
         for family in Family::ALL {
             let former = std::mem::replace(&mut self.alive[family], ways.alive[family]);
             for link in &config.links {
-                let id = self.state.slots.id(&link.name);
+                let id = self.settings.state.slots.id(&link.name);
                 let is_lost =
                     |id: &LinkId| former.contains(*id) && !ways.alive[family].contains(*id);
                 let Some(id) = id.filter(is_lost) else {
@@ -270,7 +267,7 @@ impl Host {
     /// Neighbours that have heard another card answer learn better.
     fn announce(&self, links: &[&Link], desired: &Desired) {
         for link in links {
-            let id = self.state.slots.id(&link.name);
+            let id = self.settings.state.slots.id(&link.name);
             let own = id.and_then(|id| desired.beside.links.get(&id));
             let Some(own) = own else { continue };
             for address in &own.addresses {
@@ -283,23 +280,6 @@ impl Host {
                 }
             }
         }
-    }
-
-    /// Lets devices take packets whose answers leave by another device: the sublinks of a trunk.
-    pub fn loosen<'a>(&mut self, devices: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
-        let changes = devices.map(sysctl::loose_filter);
-        self.change(changes.collect::<anyhow::Result<_>>()?)
-    }
-
-    fn change(&mut self, changes: Vec<Option<sysctl::Changed>>) -> anyhow::Result<()> {
-        for change in changes.into_iter().flatten() {
-            self.state.remember(change.clone());
-            self.save()?;
-            self.settings.make(&change);
-            change.make()?;
-        }
-        self.settings.accept();
-        Ok(())
     }
 
     /// Before the kernel forwards anything. What somebody flushed comes back.
@@ -339,7 +319,7 @@ impl Host {
     /// Where it is, in words.
     async fn keep_foreign_table(&self, table: &nft::Foreign) -> anyhow::Result<String> {
         let text = table.text(&self.nft_table).await?;
-        let path = self.state_path.with_extension("nft");
+        let path = self.settings.path.with_extension("nft");
         aside::make_way(&path, "file", Metadata::is_file);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         Ok(aside::set_aside(&path))
@@ -374,6 +354,7 @@ impl Host {
             prefixes: &link.prefixes,
             nat: link.nat,
             marks: self
+                .settings
                 .state
                 .slots
                 .id(&link.name)
@@ -409,25 +390,9 @@ impl Host {
         }
         let nat = self.remove_table().await;
         let neighbours = self.keep_next_hops(BTreeSet::new());
-        let sysctls: Vec<_> = self
-            .state
-            .sysctls
-            .iter()
-            .map(sysctl::Changed::undo)
-            .collect();
-        sysctls
-            .into_iter()
-            .fold(routing.and(nat).and(neighbours), |first, next| {
-                first.and(next)
-            })?;
-        if !self.state.orders.is_empty() {
-            self.state = State {
-                orders: self.state.orders,
-                ..State::default()
-            };
-            return self.save();
-        }
-        State::remove(&self.state_path)
+        let settings = self.settings.undo();
+        routing.and(nat).and(neighbours).and(settings)?;
+        self.settings.forget()
     }
 
     /// The table of this process, or of one that was killed. Somebody else's that nothing was made in the place of stays.
@@ -441,10 +406,6 @@ impl Host {
             nft::run(&nft::removal(&self.nft_table)).await?;
         }
         Ok(())
-    }
-
-    fn save(&mut self) -> anyhow::Result<()> {
-        self.state.write(&self.state_path, &mut self.saved)
     }
 }
 

@@ -1,39 +1,51 @@
-//! How an instance runs, whatever its role: a gateway or a trunk.
+//! How an instance runs, whatever its roles: a gateway, a trunk, or both.
 //!
-//! It starts, and undoes what it did if that fails; then one task takes in turn what happens until a signal says stop;
-//! then it ends, so that the host is as it was. What is particular to a role stands behind [`Role`]; what every role
-//! has is its [`Shell`].
+//! Each role has a life of its own ([`live`]): it starts, and undoes what it did if that fails; then it takes in turn what happens, until it
+//! is told to stop; then it ends, so that the host is as it was. All lives are tasks of one thread, and none touches what is another's:
+//! while one waits for the host, fails, or is gone, the others go on. What is particular to a role stands behind [`Role`]; what every role
+//! has is its [`Shell`]. What the instance has once (the socket, the signals, the file) is [`serve`]'s, which passes on [`Order`]s.
 
+mod board;
+mod serve;
 mod state;
 mod trouble;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
+use tracing::Span;
 
-use crate::control::{Call, Server};
+use crate::config::Configuration;
+use crate::control::Call;
 use crate::error::Error;
-use crate::notify::notify;
-use anabranch_api::{Paths, Request, Response};
+use anabranch_api::{Request, Response};
 
+pub(crate) use board::Place;
+pub(crate) use serve::{Opened, serve};
 pub(crate) use state::Shell;
 
 /// Rates are taken, and what failed is tried again.
 const TICK: Duration = Duration::from_secs(1);
-const CALLS_WAITING_MAX: usize = 16;
-/// Ample for one short line to a socket of this machine.
-const ANSWER_WRITTEN: Duration = Duration::from_millis(50);
 
 /// What an instance is to the network: all that its loop owns. An error means that the data path cannot be spoken with; it
 /// goes on by itself.
 pub(crate) trait Role: Sized {
     type Config;
+    /// As messages call it.
+    const NAME: &'static str;
     /// What the log says once packets move.
     const AT_WORK: &'static str;
 
+    /// Its part of a file; none if that gives the instance no such role.
+    fn config_of(configuration: &Configuration) -> Option<Self::Config>;
+    /// By which its lines of the log are told from those of others.
+    fn span() -> Span;
+    /// Whether it is this role that a request is for. Every role answers for its status.
+    fn answers(request: &Request) -> bool;
     /// Tells the data path everything: packets move from here on.
     async fn start(&mut self) -> anyhow::Result<()>;
     fn shell(&self) -> &Shell;
@@ -55,27 +67,32 @@ pub(crate) trait Role: Sized {
     /// Does what is due. Called after anything that happened, too.
     async fn turn(&mut self) -> anyhow::Result<()>;
     async fn answer(&mut self, call: Call) -> anyhow::Result<()>;
-    /// The configuration as its file has it now, checked.
-    async fn read_config(&mut self) -> Result<Self::Config, Error>;
-    async fn adopt_config(&mut self, config: Self::Config) -> anyhow::Result<()>;
+    /// Whether this host can do as a configuration says. Changes nothing that a packet meets.
+    async fn check_config(&mut self, config: &Self::Config) -> Result<(), Error>;
+    /// Does as a checked configuration says, and replies when that is done.
+    async fn adopt_config(
+        &mut self,
+        config: Self::Config,
+        reply: oneshot::Sender<Response>,
+    ) -> anyhow::Result<()>;
     /// Detaches the data path, then puts the host back: what is still under way must not meet a host half put back.
     async fn close(self) -> anyhow::Result<()>;
+}
 
-    /// A wrong configuration changes nothing.
-    async fn reload(&mut self) -> anyhow::Result<Response> {
-        match self.read_config().await {
-            Ok(config) => {
-                self.adopt_config(config).await?;
-                Ok(Response::Done)
-            }
-            Err(error) => {
-                tracing::error!("configuration not reloaded: {error}");
-                Ok(Response::Refused {
-                    message: error.to_string(),
-                })
-            }
-        }
-    }
+/// What a role is told to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// To begin: the first of all. Replies when packets move, and never if they do not.
+    Start(oneshot::Sender<()>),
+    Answer(Call),
+    /// To say whether it can do as this file says.
+    Check(Arc<Configuration>, oneshot::Sender<Result<(), Error>>),
+    /// To do as the file says that it has checked last.
+    Adopt(oneshot::Sender<Response>),
+    Stop {
+        /// The data path stays as it is, as after a crash.
+        keep_forwarding: bool,
+    },
 }
 
 /// What a signal asks for.
@@ -102,65 +119,84 @@ pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<Signal>> {
     Ok(receiver)
 }
 
-/// From start to stop. The caller holds the instance's lock; `ready` is called once packets move.
-pub(crate) async fn serve<R: Role>(
+/// A role from start to stop. Without an order to start it undoes what there is of it.
+async fn live<R: Role>(
     mut role: R,
-    paths: &Paths,
-    mut signals: mpsc::Receiver<Signal>,
-    ready: impl FnOnce(),
-) -> Result<(), Error> {
-    let (calls, mut requests) = mpsc::channel(CALLS_WAITING_MAX);
-    let begun = match Server::listen(&paths.socket(), calls) {
-        Ok(server) => role.start().await.map(|()| server),
-        refused => refused,
+    mut orders: mpsc::Receiver<Order>,
+    place: Place,
+) -> anyhow::Result<()> {
+    let started = match orders.recv().await {
+        Some(Order::Start(started)) => role.start().await.map(|()| Some(started)),
+        _ => Ok(None),
     };
-    let server = match begun {
-        Ok(server) => server,
-        Err(error) if role.shell().adopted => return Err(error.into()),
-        Err(error) => {
+    let started = match started {
+        Ok(Some(started)) => started,
+        Err(error) if role.shell().adopted => return Err(error),
+        Ok(None) if role.shell().adopted => return Ok(()),
+        undone => {
             role.close().await?;
-            return Err(error.into());
+            return undone.map(drop);
         }
     };
     tracing::info!("{}", R::AT_WORK);
-    ready();
-    notify("READY=1");
-    let served = take_turns(&mut role, &mut requests, &mut signals).await;
-    notify("STOPPING=1");
-    // Whoever asks from here on hears that the daemon is stopping.
-    drop(requests);
-    let end = served?;
-    if end.keep_forwarding {
-        tracing::warn!(
-            "stopped, by order without a change: the programs go on forwarding, and the next start takes them over"
-        );
-    } else {
-        role.close().await?;
-        tracing::info!("stopped; the host is as it was");
+    // Whoever asked waits for it.
+    let _ = started.send(());
+    let keeps_forwarding = take_turns(&mut role, &mut orders, &place).await?;
+    match keeps_forwarding {
+        true => Ok(()),
+        false => role.close().await,
     }
-    end.answer(server).await;
-    Ok(())
 }
 
-/// How an instance ends.
-#[derive(Debug, Default)]
-pub(crate) struct End {
-    /// The data path stays as it is, as after a crash.
-    keep_forwarding: bool,
-    /// Who asked for it by the control socket.
-    reply: Option<oneshot::Sender<Response>>,
-}
-
-impl End {
-    /// Another task writes the answer.
-    async fn answer(self, server: Server) {
-        if self
-            .reply
-            .is_some_and(|reply| reply.send(Response::Done).is_ok())
-        {
-            tokio::time::sleep(ANSWER_WRITTEN).await;
+/// The loop of a role, until it is told to stop: whether its data path is to go on.
+pub(crate) async fn take_turns<R: Role>(
+    role: &mut R,
+    orders: &mut mpsc::Receiver<Order>,
+    place: &Place,
+) -> anyhow::Result<bool> {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut checked = None;
+    loop {
+        let turn_at = role.turn_at();
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Answer(call)) => role.answer(call).await?,
+                Some(Order::Check(configuration, reply)) => {
+                    let (config, said) = check(role, &configuration).await;
+                    checked = config;
+                    // Whoever asked waits for it.
+                    let _ = reply.send(said);
+                }
+                Some(Order::Adopt(reply)) => if let Some(config) = checked.take() {
+                    role.adopt_config(config, reply).await?;
+                },
+                Some(Order::Stop { keep_forwarding }) => return Ok(keep_forwarding),
+                Some(Order::Start(_)) => {}
+                None => return Ok(false),
+            },
+            taken_in = role.event() => taken_in?,
+            _ = tick.tick() => {
+                role.tick()?;
+                place.tell(status_line(role));
+            }
+            () = tokio::time::sleep_until(turn_at) => {}
         }
-        drop(server);
+        role.turn().await?;
+    }
+}
+
+/// What the file says of the role, if that can be done.
+async fn check<R: Role>(
+    role: &mut R,
+    configuration: &Configuration,
+) -> (Option<R::Config>, Result<(), Error>) {
+    let Some(config) = R::config_of(configuration) else {
+        return (None, Ok(()));
+    };
+    match role.check_config(&config).await {
+        Ok(()) => (Some(config), Ok(())),
+        refused => (None, refused),
     }
 }
 
@@ -174,39 +210,5 @@ fn status_line<R: Role>(role: &R) -> String {
     }
 }
 
-fn tell_manager(line: String, told: &mut String) {
-    if line != *told && notify(&format!("STATUS={line}")) {
-        *told = line;
-    }
-}
-
-/// The loop, until a signal says stop.
-pub(crate) async fn take_turns<R: Role>(
-    role: &mut R,
-    calls: &mut mpsc::Receiver<Call>,
-    signals: &mut mpsc::Receiver<Signal>,
-) -> anyhow::Result<End> {
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = String::new();
-    loop {
-        let turn_at = role.turn_at();
-        tokio::select! {
-            signal = signals.recv() => match signal {
-                Some(Signal::Reload) => drop(role.reload().await?),
-                Some(Signal::Stop) | None => return Ok(End::default()),
-            },
-            taken_in = role.event() => taken_in?,
-            Some((request, reply)) = calls.recv() => match request {
-                Request::Stop { keep_forwarding } => return Ok(End { keep_forwarding, reply: Some(reply) }),
-                request => role.answer((request, reply)).await?,
-            },
-            _ = tick.tick() => {
-                role.tick()?;
-                tell_manager(status_line(role), &mut told);
-            }
-            () = tokio::time::sleep_until(turn_at) => {}
-        }
-        role.turn().await?;
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anabranch_api::Status;
 use anabranch_core::Time;
 use tokio::time::Instant;
 
@@ -48,6 +49,19 @@ impl Shell {
 
     pub fn now(&self) -> Time {
         Time::ZERO + self.uptime()
+    }
+
+    /// What is no role's own.
+    pub fn status(&self) -> Status {
+        Status {
+            instance: self.instance.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.uptime().as_secs_f64(),
+            roles: Vec::new(),
+            gateway: None,
+            trunk: None,
+        }
     }
 
     pub fn uptime(&self) -> Duration {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{
-    BadInput, Bytes, LineRate, Rate, Share, Source, Span, did_you_mean, dotted, is_name,
+    BadInput, Bytes, LineRate, Rate, Share, Source, Span, did_you_mean, is_name,
 };
 use anabranch_core::catalogue::{self, Target as TargetKind};
 use anabranch_core::multilink::{self, BinChoice, FLOWLET_GAP, Parameters, Spread, Target};
@@ -15,7 +15,7 @@ use anabranch_core::{Family, PerFamily, Policy};
 use anabranch_policy::abi::MAX_LINKS;
 use serde::Deserialize;
 
-use crate::config::{DEVICE_NAME_CHARS_MAX, is_device_name};
+use crate::config::{Claim, check_claims, claim};
 
 const SUBLINK_NAME_CHARS_MAX: usize = 32;
 const SPAN_MIN: Duration = Duration::from_millis(1);
@@ -56,8 +56,8 @@ pub struct Sublink {
     pub buffer: Option<Bytes>,
 }
 
+/// Other keys are of other roles.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct File {
     trunk: TrunkTable,
 }
@@ -98,23 +98,18 @@ impl Config {
             .collect()
     }
 
-    /// Whether a file speaks of a trunk.
-    pub fn is_meant(source: &Source<'_>) -> bool {
-        source.span(&["trunk"]).is_some()
+    pub(crate) fn claims(&self) -> impl Iterator<Item = Claim<'_>> {
+        let trunk = claim(&["trunk", "device"], &self.device);
+        let sublinks = self.sublinks.iter().map(|sublink| {
+            let key = ["trunk", "sublink", &sublink.name, "device"];
+            claim(&key, &sublink.device)
+        });
+        std::iter::once(trunk).chain(sublinks)
     }
 
     /// `path` is for messages only.
     pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
         let source = Source::parse(path, text)?;
-        if let Some(key) = ["lan", "link"]
-            .into_iter()
-            .find(|key| source.span(&[key]).is_some())
-        {
-            let problem = format!(
-                "a configuration is of a trunk or of a gateway, and `{key}` is a gateway's: give each a file and an --instance of its own"
-            );
-            return Err(source.bad(&["trunk"], problem));
-        }
         let File { trunk } = source.read()?;
         let scheme = scheme(&source, trunk.scheme.as_deref())?;
         let config = Self {
@@ -125,7 +120,11 @@ impl Config {
             sublinks: sublinks(&source, trunk.sublink)?,
             device: trunk.device,
         };
-        devices(&source, &config)?;
+        check_claims(
+            &source,
+            config.claims(),
+            "a device is the trunk or one sublink",
+        )?;
         Ok(config)
     }
 
@@ -257,30 +256,6 @@ fn sublink(source: &Source<'_>, name: String, table: SublinkTable) -> Result<Sub
         buffer: table.buffer,
         name,
     })
-}
-
-/// Every device has one role.
-fn devices(source: &Source<'_>, config: &Config) -> Result<(), BadInput> {
-    let trunk = (vec!["trunk", "device"], &config.device);
-    let sublinks = config
-        .sublinks
-        .iter()
-        .map(|s| (vec!["trunk", "sublink", &s.name, "device"], &s.device));
-    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
-    for (key, device) in std::iter::once(trunk).chain(sublinks) {
-        if !is_device_name(device) {
-            let allowed = format!(
-                "not a device name: 1 to {DEVICE_NAME_CHARS_MAX} characters without '/', ':' and spaces"
-            );
-            return Err(source.bad(&key, allowed));
-        }
-        if let Some(other) = seen.insert(device, dotted(&key)) {
-            let problem =
-                format!("this device is {other} already; a device is the trunk or one sublink");
-            return Err(source.bad(&key, problem));
-        }
-    }
-    Ok(())
 }
 
 fn parameters(source: &Source<'_>, table: &TrunkTable) -> Result<Parameters, BadInput> {

@@ -28,6 +28,7 @@ pub use config::{Config, Sublink};
 pub use queues::DeviceQueue;
 pub use view::{Missing, SublinkView, View};
 
+pub(crate) use plane::host;
 pub(crate) use queues::read as read_queues;
-pub(crate) use role::open;
+pub(crate) use role::TrunkRole;
 pub(crate) use view::{check, check_queues};

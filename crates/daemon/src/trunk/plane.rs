@@ -1,9 +1,11 @@
 //! What a trunk's loop needs of its data path and of the world around it, so that it can be tested without a kernel.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::rc::Rc;
 
+use anabranch_api::Paths;
 use anabranch_core::multilink::{Counters, SublinkId};
 use anabranch_dataplane::trunk::{SublinkPath, Trunk};
 use anabranch_dataplane::{Error, ReasonCount};
@@ -12,8 +14,8 @@ use anabranch_policy::spread::Table;
 
 use super::config::Config;
 use super::queues::{self, DeviceQueue};
-use crate::config::Configuration;
-use crate::host::Host;
+use crate::config::TRUNK;
+use crate::host::Settings;
 use crate::lock::Claims;
 use crate::observe::{Monitor, Netlink, Running, Snapshot};
 use crate::preflight;
@@ -44,8 +46,8 @@ pub(crate) trait Surroundings {
     fn watch(&mut self, known: Running);
     /// What waits on the devices, by ifindex.
     fn queues(&mut self) -> impl Future<Output = anyhow::Result<BTreeMap<u32, DeviceQueue>>>;
-    /// Reads and checks the configuration again.
-    fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
+    /// Whether this host can do as a configuration says; its devices are the instance's from here on.
+    fn check(&mut self, config: &Config) -> impl Future<Output = Result<(), crate::Error>>;
     /// Lets packets in that the host would answer over another device.
     fn loosen(&mut self, devices: &[&str]) -> anyhow::Result<()>;
     /// Remembers whose the devices are beyond this process; those that left the configuration are let go of, if
@@ -106,15 +108,25 @@ impl Plane for Trunk {
 }
 
 /// This host.
-pub(crate) struct RealHost<'a> {
-    pub netlink: Netlink,
-    pub monitor: Monitor,
-    pub host: Host,
-    pub claims: &'a mut Claims,
-    pub config_path: PathBuf,
+pub(crate) struct RealHost {
+    netlink: Netlink,
+    monitor: Monitor,
+    settings: Settings,
+    claims: Rc<RefCell<Claims>>,
 }
 
-impl Surroundings for RealHost<'_> {
+/// As an earlier process left it, for a trunk.
+pub(crate) fn host(paths: &Paths, claims: &Rc<RefCell<Claims>>) -> anyhow::Result<RealHost> {
+    let netlink = Netlink::connect()?;
+    Ok(RealHost {
+        monitor: Monitor::connect(&netlink)?,
+        netlink,
+        settings: Settings::adopt(&paths.state_of(TRUNK))?,
+        claims: Rc::clone(claims),
+    })
+}
+
+impl Surroundings for RealHost {
     async fn snapshot(&mut self) -> anyhow::Result<Snapshot> {
         self.netlink.snapshot().await
     }
@@ -131,31 +143,24 @@ impl Surroundings for RealHost<'_> {
         queues::read(&self.netlink).await
     }
 
-    async fn reload(&mut self) -> Result<Config, crate::Error> {
-        match Configuration::load(&self.config_path)? {
-            Configuration::Trunk(config) => {
-                preflight::check_trunk(&config, &self.netlink).await?;
-                self.claims.add(&config.devices())?;
-                Ok(config)
-            }
-            Configuration::Gateway(config) => Err(config
-                .bad("it is of a gateway now; stop the trunk first")
-                .into()),
-        }
+    async fn check(&mut self, config: &Config) -> Result<(), crate::Error> {
+        preflight::check_trunk(config, &self.netlink).await?;
+        self.claims.borrow_mut().add(TRUNK, &config.devices())
     }
 
     fn loosen(&mut self, devices: &[&str]) -> anyhow::Result<()> {
-        self.host.loosen(devices.iter().copied())
+        self.settings.loosen(devices.iter().copied())
     }
 
     fn keep_claims(&mut self, config: &Config, is_all_told: bool) -> anyhow::Result<()> {
+        let mut claims = self.claims.borrow_mut();
         if is_all_told {
-            self.claims.keep_only(&config.devices());
+            claims.keep_only(TRUNK, &config.devices());
         }
-        self.claims.keep()
+        claims.keep()
     }
 
     async fn restore(self) -> anyhow::Result<()> {
-        self.host.restore(&self.netlink).await
+        self.settings.restore()
     }
 }

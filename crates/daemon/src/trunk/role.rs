@@ -5,48 +5,25 @@ use std::time::Duration;
 
 use anabranch_core::Family;
 use anabranch_core::multilink::{Bins, Controller, Queue, Spread, SublinkId, Wakeup};
-use anabranch_dataplane::trunk::Trunk;
 use anabranch_policy::abi::{MAX_LINKS, Spreading, Sublinks, Traffic};
 use anyhow::Context;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::config::Config;
-use super::plane::{Plane, RealHost, Surroundings};
+use super::plane::{Plane, Surroundings};
 use super::queues::DeviceQueue;
 use super::view::View;
+use crate::config::{Configuration, TRUNK};
 use crate::control::Call;
 use crate::error::Error;
-use crate::host::ids::Ids;
-use crate::lock::Claims;
 use crate::meter::Meter;
-use crate::run::adopt_host;
 use crate::shell::{Role, Shell};
-use anabranch_api::Paths;
-use anabranch_api::{Request, Response, SublinkStatus, TrunkStatus};
+use anabranch_api::{Request, Response, Status, SublinkStatus, TrunkStatus};
 
 /// Of a scheme that never looks.
 const NEVER: Duration = Duration::from_secs(3600);
-
-pub(crate) async fn open<'a>(
-    config: Config,
-    paths: &Paths,
-    ids: Ids,
-    claims: &'a mut Claims,
-) -> anyhow::Result<TrunkRole<Trunk, RealHost<'a>>> {
-    let opened = Trunk::open(paths.pins()).context("data path")?;
-    let (plane, (netlink, monitor, host)) = adopt_host(paths, ids, opened, Trunk::close).await?;
-    if plane.1 {
-        tracing::info!("took over the trunk of an earlier run");
-    }
-    let host = RealHost {
-        netlink,
-        monitor,
-        host,
-        claims,
-        config_path: config.path.clone(),
-    };
-    TrunkRole::new(config, paths.instance(), plane, host)
-}
 
 /// A trunk, and all that its loop owns.
 pub(crate) struct TrunkRole<P, S> {
@@ -71,6 +48,9 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
         (plane, adopted): (P, bool),
         surroundings: S,
     ) -> anyhow::Result<Self> {
+        if adopted {
+            tracing::info!("took over the trunk of an earlier run");
+        }
         let mut role = Self {
             shell: Shell::new(instance, adopted),
             bins: Bins::new(config.sublinks.len())?,
@@ -264,7 +244,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
         self.plane.attach(ifindex)
     }
 
-    fn status(&self) -> Result<TrunkStatus, anabranch_dataplane::Error> {
+    fn status(&self) -> Result<Status, anabranch_dataplane::Error> {
         let carried = self.plane.carried()?;
         let total: u64 = carried.iter().map(|sublink| sublink.bytes).sum();
         let mut reasons = self.plane.reasons()?;
@@ -298,11 +278,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
                 dropped_packets: queue.dropped_packets,
             }
         });
-        Ok(TrunkStatus {
-            instance: self.shell.instance.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_s: self.shell.uptime().as_secs_f64(),
+        let status = TrunkStatus {
             adopted: self.shell.adopted,
             troubles: self.troubles(),
             device: self.config.device.clone(),
@@ -310,13 +286,30 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
             sublinks: sublinks.collect(),
             reassignments: self.reassignments,
             reasons,
+        };
+        Ok(Status {
+            trunk: Some(Box::new(status)),
+            ..self.shell.status()
         })
     }
 }
 
 impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
     type Config = Config;
+    const NAME: &'static str = TRUNK;
     const AT_WORK: &'static str = "spreading";
+
+    fn span() -> Span {
+        tracing::error_span!(TRUNK)
+    }
+
+    fn config_of(configuration: &Configuration) -> Option<Config> {
+        configuration.trunk.clone()
+    }
+
+    fn answers(_: &Request) -> bool {
+        false
+    }
 
     async fn start(&mut self) -> anyhow::Result<()> {
         self.plane.set_table(self.bins.table())?;
@@ -396,27 +389,14 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
     }
 
     async fn answer(&mut self, (request, reply): Call) -> anyhow::Result<()> {
-        let response = match request {
-            Request::Status => {
-                self.read_queues().await;
-                match self.status() {
-                    Ok(status) => Response::Trunk(Box::new(status)),
-                    Err(error) => Response::Failed {
-                        message: error.to_string(),
-                    },
-                }
-            }
-            Request::Reload => self.reload().await?,
-            // The shell's, before it comes here.
-            Request::Stop { .. } => Response::Done,
-            Request::Flows { .. }
-            | Request::Prefixes { .. }
-            | Request::Explain { .. }
-            | Request::Link { .. } => Response::Refused {
-                message: format!(
-                    "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
-                    self.shell.instance
-                ),
+        if request != Request::Status {
+            return Ok(());
+        }
+        self.read_queues().await;
+        let response = match self.status() {
+            Ok(status) => Response::Status(Box::new(status)),
+            Err(error) => Response::Failed {
+                message: error.to_string(),
             },
         };
         // Whoever asked may have gone.
@@ -424,11 +404,15 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
         Ok(())
     }
 
-    async fn read_config(&mut self) -> Result<Config, Error> {
-        self.surroundings.reload().await
+    async fn check_config(&mut self, config: &Config) -> Result<(), Error> {
+        self.surroundings.check(config).await
     }
 
-    async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
+    async fn adopt_config(
+        &mut self,
+        config: Config,
+        reply: oneshot::Sender<Response>,
+    ) -> anyhow::Result<()> {
         self.config = config;
         self.view = View::default();
         self.fill_bins()?;
@@ -439,6 +423,8 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
             self.config.sublinks.len(),
             self.config.scheme.row().name
         );
+        // Whoever asked may have gone.
+        let _ = reply.send(Response::Done);
         Ok(())
     }
 

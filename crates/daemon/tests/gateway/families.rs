@@ -329,14 +329,14 @@ fn a_rogue_advertisement_changes_nothing_of_a_link_that_works() {
     for prefix in [rogue.prefix, lan] {
         rogue.advertises(&rig, prefix);
         until("the host has heard it", || rogue.is_heard(&rig, prefix));
-        let asked = daemon.status().uptime_s;
+        let asked = daemon.instance_status().uptime_s;
         until("it was judged since", || {
             goes_on().unwrap();
             echo(&mut rig.connect().unwrap()).unwrap();
             let now = path(&daemon.link("fiber"), Family::V6).unwrap();
             assert_eq!(now.state, LinkState::Up);
             assert_eq!((now.address, now.gateway), (before.address, before.gateway));
-            daemon.status().uptime_s > asked + 4.0
+            daemon.instance_status().uptime_s > asked + 4.0
         });
     }
 

@@ -103,7 +103,7 @@ fn tables_of_its_name_that_are_none_of_its_own_are_kept_in_a_file_and_named(fami
     let kept = |number: &str| {
         let path = rig
             .paths()
-            .state()
+            .state_of("gateway")
             .with_extension(format!("nft.set-aside{number}"));
         std::fs::read_to_string(path).unwrap()
     };
@@ -131,7 +131,7 @@ fn whatever_stands_in_the_place_of_an_instances_files_is_set_aside_and_named() {
     let rig = Rig::new();
     for make in makes {
         let paths = rig.paths();
-        let state = |extension: &str| paths.state().with_extension(extension);
+        let state = |extension: &str| paths.state_of("gateway").with_extension(extension);
         let places: [PathBuf; 5] = [
             paths.socket(),
             paths.lock(),

@@ -6,7 +6,9 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anabranch_api::{FlowRow, LinkState, LinkStatus, Request, Response, Status};
+use anabranch_api::{
+    FlowRow, GatewayStatus, LinkState, LinkStatus, Request, Response, Status,
+};
 use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Namespace};
 
@@ -406,11 +408,16 @@ fn number(device: &str) -> usize {
 }
 
 impl Daemon {
-    pub fn status(&self) -> Status {
+    pub fn instance_status(&self) -> Status {
         match self.call(&Request::Status) {
             Response::Status(status) => *status,
             other => panic!("{other:?}"),
         }
+    }
+
+    pub fn status(&self) -> GatewayStatus {
+        let status = self.instance_status();
+        *status.gateway.expect("a gateway")
     }
 
     pub fn link(&self, name: &str) -> LinkStatus {

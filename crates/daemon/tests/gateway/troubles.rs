@@ -66,7 +66,7 @@ fn without_room_for_its_files_a_gateway_starts_alone_and_writes_them_later() {
         run.set(room);
         until("everything is written", || {
             rig.paths().socket().exists()
-                && rig.paths().state().exists()
+                && rig.paths().state_of("gateway").exists()
                 && ["lan0", "wan0", "wan1"].iter().all(|name| rig.claims(name))
         });
         until("nothing is wrong", || daemon.status().troubles.is_empty());
@@ -185,7 +185,7 @@ fn flows_of_a_dead_link_end_where_time_has_another_beginning() {
     rig.gateway.ip("link set wan0 down").unwrap();
     held.those_end(daemon.link("fiber").slot);
     // What was started waits for it.
-    let own = nix::unistd::Pid::from_raw(daemon.status().pid.cast_signed());
+    let own = nix::unistd::Pid::from_raw(daemon.instance_status().pid.cast_signed());
     nix::sys::signal::kill(own, Signal::SIGTERM).unwrap();
     assert_eq!(daemon.child.wait(DEADLINE).unwrap(), Some(Exit::Code(0)));
 }

@@ -29,7 +29,7 @@ use aya::programs::TcAttachType;
 
 use crate::{
     Error, Ran, ReasonCount, attach, leftovers,
-    object::{load_in_folder, remove_instance},
+    object::{Pinned, load_in_folder, remove_folder},
     reasons, run,
 };
 pub use object::trunk_object;
@@ -90,8 +90,8 @@ impl Trunk {
     /// # Errors
     /// Missing privileges, a kernel before 6.1, pins that cannot be made.
     pub fn open(instance: &Path) -> Result<(Self, bool), Error> {
-        let name = format!("trunk-v{}", abi::TRUNK_ABI_VERSION);
-        load_in_folder(instance, &name, |folder| Self::load(instance, folder))
+        let of = (Pinned::Trunk, abi::TRUNK_ABI_VERSION);
+        load_in_folder(instance, of, |folder| Self::load(instance, folder))
     }
 
     fn load(instance: &Path, folder: &Path) -> Result<(Self, bool), Error> {
@@ -266,7 +266,7 @@ impl Trunk {
     /// # Errors
     /// The pins cannot be removed.
     pub fn close(self) -> Result<(), Error> {
-        remove_instance(&self.instance)
+        remove_folder(&self.instance, &self.pins)
     }
 }
 

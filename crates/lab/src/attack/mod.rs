@@ -280,7 +280,7 @@ impl Stage<'_> {
         let broken = self.trial.attack.scene.broken();
         let mut watch = Watch::new(self.site.routers.len(), broken, Instant::now());
         while over.has_changed().is_ok() && !*over.borrow() {
-            let links = daemon.status()?.links;
+            let links = daemon.gateway_status()?.links;
             watch.note(Instant::now(), links.iter().map(|link| link.state));
             thread::sleep(LOOK_AGAIN);
         }

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_api::{LinkState, Status};
+use anabranch_api::{GatewayStatus, LinkState};
 use anabranch_scenario::{Families, Family, Hosts, Peer};
 
 use super::Subject;
@@ -249,8 +249,9 @@ impl Site {
     }
 
     /// Of the gateway under test, if it is anabranch.
-    pub fn status(&self) -> Result<Option<Status>> {
-        self.daemon()?.map(|mut daemon| daemon.status()).transpose()
+    pub fn status(&self) -> Result<Option<GatewayStatus>> {
+        let mut daemon = self.daemon()?;
+        daemon.as_mut().map(Daemon::gateway_status).transpose()
     }
 
     /// The gateway under test, if it is anabranch.

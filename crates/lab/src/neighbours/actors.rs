@@ -308,7 +308,8 @@ const SILENCE: &str = "table netdev silence {
 fn wait_for_another(stage: Stage<'_>, links: &Links, link: usize) {
     let end = Instant::now() + OTHERS;
     while Instant::now() < end && !stage.stop.is_ordered() {
-        let status = Daemon::connect(links.gateway.instance()).and_then(|mut it| it.status());
+        let status =
+            Daemon::connect(links.gateway.instance()).and_then(|mut it| it.gateway_status());
         let others = status.is_ok_and(|status| {
             let up = |it: &&anabranch_api::LinkStatus| {
                 it.name != NAMES[link] && it.state == LinkState::Up

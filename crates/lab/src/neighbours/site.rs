@@ -199,7 +199,7 @@ impl Site {
             ground,
         };
         until("every link up", || {
-            let status = Daemon::connect(site.links.gateway.instance())?.status()?;
+            let status = Daemon::connect(site.links.gateway.instance())?.gateway_status()?;
             Ok(status
                 .links
                 .iter()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_api::Status;
+use anabranch_api::GatewayStatus;
 use anabranch_core::PerFamily;
 use anabranch_scenario::{Counts, Direction, Family, Run, Tally};
 use anabranch_workload::Transfer;
@@ -46,22 +46,23 @@ pub(super) struct Conditions {
 impl Conditions {
     pub(super) fn read(lab: &Lab, daemon: Option<&mut Daemon>) -> Result<Self> {
         let status = daemon.map(Daemon::status).transpose()?;
-        let status = status.as_ref();
+        let gateway = status.as_ref().and_then(|status| status.gateway.as_deref());
         let lines = lab
             .hops()
             .flat_map(|hop| Direction::BOTH.map(|way| hop.fates(way)));
         Ok(Self {
             probes: PerFamily::from_fn(|family| {
-                status.map_or(0, |status| probes_sent(status, family))
+                gateway.map_or(0, |status| probes_sent(status, family))
             }),
             measuring: PerFamily::from_fn(|family| {
-                status.map_or(0, |status| asked(status, family))
+                gateway.map_or(0, |status| asked(status, family))
             }),
             asked: lab.asked(),
             fates: lines.collect::<Result<_, _>>()?,
             retransmitted: retransmitted(lab.clients())? + retransmitted(lab.internet())?,
-            anabranch: status
-                .map(|status| format!("anabranch {}, policy {}", status.version, status.policy)),
+            anabranch: status.as_ref().zip(gateway).map(|(status, gateway)| {
+                format!("anabranch {}, policy {}", status.version, gateway.policy)
+            }),
         })
     }
 
@@ -92,13 +93,13 @@ impl Conditions {
     }
 }
 
-fn probes_sent(status: &Status, family: Family) -> u64 {
+fn probes_sent(status: &GatewayStatus, family: Family) -> u64 {
     let paths = status.links.iter().flat_map(|link| &link.paths);
     let of_family = paths.filter(|path| path.family == family.to_string());
     of_family.map(|path| path.probe.sent).sum()
 }
 
-fn asked(status: &Status, family: Family) -> u64 {
+fn asked(status: &GatewayStatus, family: Family) -> u64 {
     let nodes = status.links.iter().filter_map(|link| link.node.as_ref());
     let of_family = nodes.filter(|node| node.family == family.to_string());
     of_family.map(|node| node.sent).sum()

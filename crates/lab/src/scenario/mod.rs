@@ -206,7 +206,7 @@ fn unanswered(
 fn wait_for_links(daemon: &mut Daemon, families: Families) -> Result<()> {
     let deadline = Instant::now() + READY;
     loop {
-        let links = daemon.status()?.links;
+        let links = daemon.gateway_status()?.links;
         let Some((link, waiting)) = unanswered(&links, families) else {
             return Ok(());
         };

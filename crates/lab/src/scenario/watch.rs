@@ -261,7 +261,8 @@ impl Watch {
         let now_s = started_s + status.uptime_s;
         for link in &mut self.links {
             let told = |told: &&LinkStatus| told.name == link.now.name;
-            if let Some(told) = status.links.iter().find(told) {
+            let mut links = status.gateway.iter().flat_map(|gateway| &gateway.links);
+            if let Some(told) = links.find(told) {
                 self.events.extend(link.take_in(told, now_s));
             }
         }

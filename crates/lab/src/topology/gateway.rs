@@ -303,7 +303,8 @@ fn remove_instance(instance: &str) {
         return;
     };
     let _ = std::fs::remove_dir_all(paths.pins());
-    for file in [paths.socket(), paths.lock(), paths.state()] {
+    let states = ["gateway", "trunk"].map(|role| paths.state_of(role));
+    for file in [paths.socket(), paths.lock()].iter().chain(&states) {
         let _ = std::fs::remove_file(file);
     }
 }

@@ -60,6 +60,7 @@ impl Watch {
 
 /// Running counters of all sublinks and of the servers' TCP.
 pub(super) struct Sight {
+    version: String,
     status: TrunkStatus,
     lost: Tally,
     retransmitted: u64,
@@ -68,6 +69,7 @@ pub(super) struct Sight {
 impl Sight {
     pub fn take(daemon: &mut Daemon, nodes: &Nodes) -> Result<Self> {
         Ok(Self {
+            version: daemon.status()?.version,
             status: daemon.trunk_status()?,
             lost: nodes.lost()?,
             retransmitted: nodes.retransmitted()?,
@@ -98,10 +100,7 @@ impl Sight {
     /// Per sublink, what a table of counts has no place for.
     pub fn words_until(&self, later: &Self) -> Vec<(String, String)> {
         let sublinks = self.status.sublinks.iter().zip(&later.status.sublinks);
-        let mut words = vec![(
-            "trunk".to_owned(),
-            format!("anabranch {}", later.status.version),
-        )];
+        let mut words = vec![("trunk".to_owned(), format!("anabranch {}", later.version))];
         words.extend(sublinks.enumerate().map(|(i, (before, after))| {
             let (offered, dropped) = (offered(before, after), dropped(before, after));
             let text = format!(

@@ -27,7 +27,7 @@ struct Asked {
 }
 
 pub fn explain(config: &Path, flows: &Path) -> anyhow::Result<()> {
-    let Configuration::Gateway(config) = Configuration::load(config)? else {
+    let Some(config) = Configuration::load(config)?.gateway else {
         let problem = format!("{}: a trunk has no rules", config.display());
         return Err(BadInput::new(problem).into());
     };

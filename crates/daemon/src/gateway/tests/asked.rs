@@ -13,7 +13,7 @@ async fn while_flows_are_being_ended_the_other_link_is_watched_and_questions_are
         force: false,
     };
     let (reply, mut response) = oneshot::channel();
-    rig.calls.send((order, reply)).await.unwrap();
+    rig.order(Order::Answer((order, reply))).await;
     rig.pass_meanwhile(Duration::from_millis(100)).await;
     assert_eq!(rig.told(), [Told::Choice(0b10)]);
     rig.world.lock().unwrap().dead = vec!["ppp0"];

@@ -98,16 +98,6 @@ async fn a_class_that_left_goes_by_the_default_class_until_its_last_flow_is_gone
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_configuration_leaves_the_classes_as_they_were() {
-    let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
-    rig.told();
-    let refused = rig.reload(&with_rules(&VOICE.replace("lte", "none"))).await;
-    assert!(matches!(refused, Response::Refused { .. }), "{refused:?}");
-    assert_eq!(names(&rig), [(1, "bulk".into())]);
-    assert_eq!(rig.told(), []);
-}
-
-#[tokio::test(start_paused = true)]
 async fn status_tells_each_class_in_the_order_of_its_rules_with_what_it_uses() {
     let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
     set_flows(&rig, 1, 3);

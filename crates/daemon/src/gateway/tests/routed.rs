@@ -55,10 +55,7 @@ async fn a_link_turns_when_its_flows_have_ended_and_no_new_ones_begin() {
     let rig = Rig::start().await;
     rig.told();
     let held = hold_flows(&rig.world).await;
-    rig.world.lock().unwrap().config =
-        Some(Config::parse(Path::new("a.toml"), &with("nat = false")).map_err(Error::from));
-    let (reply, response) = oneshot::channel();
-    rig.calls.send((Request::Reload, reply)).await.unwrap();
+    let response = rig.begin_reload(&with("nat = false")).await;
     rig.pass_meanwhile(Duration::from_secs(2)).await;
     let before = rig.told();
     assert_eq!(before, [Told::Settings, Told::Choice(0b10)]);

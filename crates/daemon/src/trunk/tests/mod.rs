@@ -119,10 +119,6 @@ fn weights_and_quanta_follow_the_rates() {
 fn what_is_wrong_is_named_with_key_value_and_what_is_allowed() {
     for (text, expected) in [
         (
-            format!("lan = [\"eth0\"]\n{MINIMAL}"),
-            "trunk = [trunk]: a configuration is of a trunk or of a gateway, and `lan` is a gateway's: give each a file and an --instance of its own",
-        ),
-        (
             "trunk = { device = \"t\", sublink = {} }".to_owned(),
             "trunk.sublink = {}: no sublink; write trunk.sublink.NAME = { device = \"eth1\", via = \"10.0.0.2\", rate = \"100mbit\" }",
         ),

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::Error;
-use crate::control::Call;
+use crate::config::Configuration;
 use crate::observe::Running;
-use crate::shell::{Role, Signal, take_turns};
+use crate::shell::{Order, Place, Role, take_turns};
 use crate::trunk::plane::{Plane, Surroundings};
 use crate::trunk::role::TrunkRole;
 
@@ -49,7 +49,6 @@ struct World {
     volumes: Counters,
     table: Table,
     attached: Vec<u32>,
-    config: Option<Result<Config, Error>>,
 }
 
 #[derive(Clone)]
@@ -66,7 +65,6 @@ impl Shared {
             volumes: [0; BINS],
             table: [0; BINS],
             attached: Vec::new(),
-            config: None,
         })))
     }
 
@@ -172,9 +170,8 @@ impl Surroundings for FakeHost {
         Ok(self.world.with(|world| world.queues.clone()))
     }
 
-    async fn reload(&mut self) -> Result<Config, Error> {
-        let config = self.world.with(|world| world.config.take());
-        config.expect("a configuration to reload")
+    async fn check(&mut self, _: &Config) -> Result<(), Error> {
+        Ok(())
     }
 
     fn loosen(&mut self, _: &[&str]) -> anyhow::Result<()> {
@@ -195,8 +192,7 @@ impl Surroundings for FakeHost {
 struct Rig {
     world: Shared,
     changed: Arc<Notify>,
-    calls: mpsc::Sender<Call>,
-    signals: mpsc::Sender<Signal>,
+    orders: mpsc::Sender<Order>,
     ended: tokio::task::JoinHandle<()>,
 }
 
@@ -214,10 +210,9 @@ impl Rig {
         let (world, changed) = (Shared::new(), Arc::default());
         let mut role = role(&world, &changed);
         role.start().await.unwrap();
-        let (calls, mut requests) = mpsc::channel(1);
-        let (signals, mut orders) = mpsc::channel(1);
+        let (orders, mut taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {
-            take_turns(&mut role, &mut requests, &mut orders)
+            take_turns(&mut role, &mut taken, &Place::default())
                 .await
                 .unwrap();
             role.close().await.unwrap();
@@ -225,8 +220,7 @@ impl Rig {
         Self {
             world,
             changed,
-            calls,
-            signals,
+            orders,
             ended,
         }
     }
@@ -235,15 +229,15 @@ impl Rig {
         tokio::time::sleep(time).await;
     }
 
-    async fn call(&self, request: Request) -> Response {
-        let (reply, response) = oneshot::channel();
-        self.calls.send((request, reply)).await.unwrap();
-        response.await.unwrap()
+    async fn order(&self, order: Order) {
+        self.orders.send(order).await.unwrap();
     }
 
     async fn status(&self) -> TrunkStatus {
-        match self.call(Request::Status).await {
-            Response::Trunk(status) => *status,
+        let (reply, response) = oneshot::channel();
+        self.order(Order::Answer((Request::Status, reply))).await;
+        match response.await.unwrap() {
+            Response::Status(status) => *status.trunk.unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -361,11 +355,14 @@ async fn a_trunk_device_that_is_gone_is_looked_for_every_second_and_attached_whe
 async fn another_scheme_is_taken_while_it_runs_and_one_that_is_static_reads_no_queues() {
     let rig = Rig::start().await;
     let text = format!("{MINIMAL}scheme = \"SH\"\n");
-    let config = parse(&text).map_err(Error::from);
-    rig.world.with(|world| world.config = Some(config));
-    let Response::Done = rig.call(Request::Reload).await else {
-        panic!("refused")
-    };
+    let configuration = Configuration::parse(Path::new("a.toml"), &text).unwrap();
+    let (checked, said) = oneshot::channel();
+    rig.order(Order::Check(Arc::new(configuration), checked))
+        .await;
+    said.await.unwrap().unwrap();
+    let (reply, response) = oneshot::channel();
+    rig.order(Order::Adopt(reply)).await;
+    assert!(matches!(response.await.unwrap(), Response::Done));
     rig.world.with(|world| world.reads.clear());
     rig.pass(Duration::from_secs(5)).await;
     assert!(rig.world.with(|world| world.reads.is_empty()));
@@ -376,7 +373,10 @@ async fn another_scheme_is_taken_while_it_runs_and_one_that_is_static_reads_no_q
 async fn a_stop_detaches_the_program_before_the_host_is_put_back() {
     let rig = Rig::start().await;
     rig.told();
-    rig.signals.send(Signal::Stop).await.unwrap();
+    rig.order(Order::Stop {
+        keep_forwarding: false,
+    })
+    .await;
     rig.pass(MS).await;
     assert_eq!(rig.told(), [Told::Closed, Told::Restored]);
     rig.ended.await.unwrap();

@@ -1,0 +1,74 @@
+//! Settings of the host that a role has changed, with how they were before; and the role's state file, where that is written first.
+
+use std::path::{Path, PathBuf};
+
+use super::state::State;
+use super::{sysctl, undone};
+
+/// What is in the hands of one role. Others of the instance have a file of their own, and change other settings.
+pub struct Settings {
+    pub(super) path: PathBuf,
+    pub(super) state: State,
+    /// The file's text.
+    saved: Vec<u8>,
+    pub(super) watch: undone::Watch,
+}
+
+impl Settings {
+    /// As an earlier process left them. Changes nothing.
+    pub fn adopt(path: &Path) -> anyhow::Result<Self> {
+        let (state, saved) = State::read(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            state,
+            saved,
+            watch: undone::Watch::default(),
+        })
+    }
+
+    /// Lets devices take packets whose answers leave by another device: the sublinks of a trunk.
+    pub fn loosen<'a>(&mut self, devices: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        let changes = devices.map(sysctl::loose_filter);
+        self.change(changes.collect::<anyhow::Result<_>>()?)
+    }
+
+    pub(super) fn change(&mut self, changes: Vec<Option<sysctl::Changed>>) -> anyhow::Result<()> {
+        for change in changes.into_iter().flatten() {
+            self.state.remember(change.clone());
+            self.save()?;
+            self.watch.make(&change);
+            change.make()?;
+        }
+        self.watch.accept();
+        Ok(())
+    }
+
+    pub(super) fn save(&mut self) -> anyhow::Result<()> {
+        self.state.write(&self.path, &mut self.saved)
+    }
+
+    /// All as it was.
+    pub fn restore(self) -> anyhow::Result<()> {
+        self.undo()?;
+        self.forget()
+    }
+
+    /// Goes on after a failure and reports the first.
+    pub(super) fn undo(&self) -> anyhow::Result<()> {
+        let undone = self.state.sysctls.iter().map(sysctl::Changed::undo);
+        let undone: Vec<_> = undone.collect();
+        undone.into_iter().collect()
+    }
+
+    /// Nothing of what the file says is left but orders.
+    pub(super) fn forget(mut self) -> anyhow::Result<()> {
+        if self.state.orders.is_empty() {
+            return State::remove(&self.path);
+        }
+        self.state = State {
+            orders: self.state.orders,
+            ..State::default()
+        };
+        self.save()
+    }
+}
