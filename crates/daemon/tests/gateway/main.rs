@@ -17,6 +17,7 @@ mod probing;
 mod race;
 mod returns;
 mod rig;
+mod roles;
 mod routed;
 mod scale;
 mod troubles;
@@ -285,14 +286,17 @@ fn a_gateway_starts_beside_a_state_file_that_was_cut(family: Family) {
     let mut stream = rig.connect().unwrap();
     echo(&mut stream).unwrap();
     assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
-    let state = std::fs::read(rig.paths().state()).unwrap();
-    std::fs::write(rig.paths().state(), &state[..state.len() / 2]).unwrap();
+    let state = std::fs::read(rig.paths().state_of("gateway")).unwrap();
+    std::fs::write(rig.paths().state_of("gateway"), &state[..state.len() / 2]).unwrap();
 
     let daemon = rig.start();
 
     assert!(daemon.status().adopted);
     echo(&mut stream).expect("a flow of the daemon before");
-    let aside = rig.paths().state().with_extension("json.set-aside");
+    let aside = rig
+        .paths()
+        .state_of("gateway")
+        .with_extension("json.set-aside");
     assert_eq!(std::fs::read(&aside).unwrap(), &state[..state.len() / 2]);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

@@ -6,9 +6,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anabranch_api::{
-    FlowRow, GatewayStatus, LinkState, LinkStatus, Request, Response, Status,
-};
+use anabranch_api::{FlowRow, GatewayStatus, LinkState, LinkStatus, Request, Response, Status};
 use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Namespace};
 
@@ -257,14 +255,7 @@ impl Rig {
     }
 
     fn serve_at(&self, server: SocketAddr) {
-        let listener = self.internet.listen(server).unwrap();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || {
-                    std::io::copy(&mut stream.try_clone().unwrap(), &mut { stream })
-                });
-            }
-        });
+        echo_server(&self.internet, server);
         let bind = || UdpSocket::bind(server).unwrap();
         let socket = self.internet.run(bind).unwrap();
         std::thread::spawn(move || {
@@ -458,6 +449,18 @@ pub fn address(namespace: &Namespace, device: &str, address: &str, length: u8) {
     namespace
         .ip(&format!("addr add {address}/{length} dev {device} {nodad}"))
         .unwrap();
+}
+
+/// Of TCP, for as long as the test's process lives.
+pub fn echo_server(node: &Namespace, at: SocketAddr) {
+    let listener = node.listen(at).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                std::io::copy(&mut stream.try_clone().unwrap(), &mut { stream })
+            });
+        }
+    });
 }
 
 pub fn echo(stream: &mut (impl Read + Write)) -> std::io::Result<()> {
