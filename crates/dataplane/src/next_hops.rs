@@ -27,15 +27,17 @@ impl NextHops {
     pub fn open(pins: &Path) -> Result<Self, Error> {
         let map: Array<_, Addr> = pinned_array(pins, NAME)?;
         let mut numbers = BTreeMap::from([(Addr::default(), NONE)]);
-        let mut free = Vec::new();
-        for number in (NONE + 1..NEXT_HOPS_MAX as u32).rev() {
+        let (mut number, end) = (NONE + 1, NEXT_HOPS_MAX as u32);
+        while number < end {
             let next_hop = map.get(&number, 0).map_err(Error::map(NAME))?;
+            // They are given from the smallest on, and never emptied.
             if next_hop == Addr::default() {
-                free.push(number);
-            } else {
-                numbers.insert(next_hop, number);
+                break;
             }
+            numbers.insert(next_hop, number);
+            number += 1;
         }
+        let free = (number..end).rev().collect();
         Ok(NextHops { map, numbers, free })
     }
 
