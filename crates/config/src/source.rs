@@ -82,8 +82,8 @@ impl<'a> Source<'a> {
         let parts = key.iter().enumerate();
         parts.fold(String::new(), |path, (depth, part)| {
             match self.value(&key[..depth]).map(Spanned::get_ref) {
-                Some(DeValue::Table(_)) => format!("{path}.{part}"),
-                _ => dotted(&[&path, part]),
+                Some(DeValue::Table(_)) => with_name(&path, part),
+                _ => with_part(&path, part),
             }
         })
     }
@@ -206,20 +206,30 @@ pub fn is_name(text: &str, chars_max: usize) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// A key as in messages: `link.fiber.probe[0]`. What has spaces is quoted, as it is in the file.
+/// A key as in messages: `link.fiber.probe[0]`.
 pub fn dotted(key: &[&str]) -> String {
-    key.iter().fold(String::new(), |path, part| {
-        let is_one_word = part.contains('"') || !part.contains(char::is_whitespace);
-        let word = match is_one_word {
-            true => (*part).to_owned(),
-            false => format!("{part:?}"),
-        };
-        match part.parse::<usize>() {
-            Ok(index) => format!("{path}[{index}]"),
-            Err(_) if path.is_empty() => word,
-            Err(_) => format!("{path}.{word}"),
-        }
-    })
+    key.iter()
+        .fold(String::new(), |path, part| with_part(&path, part))
+}
+
+fn with_part(path: &str, part: &str) -> String {
+    match part.parse::<usize>() {
+        Ok(index) => format!("{path}[{index}]"),
+        Err(_) => with_name(path, part),
+    }
+}
+
+/// A name with spaces, quotes or control characters is quoted, as it is in the file.
+fn with_name(path: &str, name: &str) -> String {
+    let is_bare = |c: char| !(c.is_whitespace() || c.is_control() || c == '"');
+    let name = match !name.is_empty() && name.chars().all(is_bare) {
+        true => name.to_owned(),
+        false => format!("{name:?}"),
+    };
+    match path {
+        "" => name,
+        path => format!("{path}.{name}"),
+    }
 }
 
 fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> BadInput {
@@ -241,11 +251,7 @@ fn line_of(text: &str, at: usize) -> usize {
 /// The innermost entry whose key or value holds `span`.
 fn locate_in_table(table: &DeTable<'_>, prefix: &str, span: &Range<usize>) -> Option<Place> {
     table.iter().find_map(|(key, value)| {
-        let path = if prefix.is_empty() {
-            key.get_ref().to_string()
-        } else {
-            format!("{prefix}.{}", key.get_ref())
-        };
+        let path = with_name(prefix, key.get_ref());
         locate_in_value(value.get_ref(), &path, span).or_else(|| {
             let holds = holds(&key.span(), span) || holds(&value.span(), span);
             holds.then(|| Place {
@@ -345,6 +351,8 @@ fn whole_numbers(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -427,11 +435,26 @@ mod tests {
     }
 
     #[test]
+    fn errors_quote_a_key_that_is_not_bare() {
+        let text = "[sweep]\n\"\ta b\" = 1\n";
+        let source = Source::parse(Path::new("f.toml"), text).unwrap();
+        let said = r#"f.toml: sweep."\ta b" = 1: no"#;
+        assert_eq!(source.bad(&["sweep", "\ta b"], "no").to_string(), said);
+        type Whole = BTreeMap<String, BTreeMap<String, bool>>;
+        let shape = source.read::<Whole>().unwrap_err().to_string();
+        assert!(
+            shape.starts_with(r#"f.toml: sweep."\ta b" = 1: "#),
+            "{shape}"
+        );
+    }
+
+    #[test]
     fn a_key_is_one_word() {
         for (key, word) in [
             (&["link", "fiber", "probe", "0"][..], "link.fiber.probe[0]"),
             (&["sweep", " a.b"], "sweep.\" a.b\""),
-            (&["sweep.\" a\"", "b"], "sweep.\" a\".b"),
+            (&["sweep", "\ta \"b"], "sweep.\"\\ta \\\"b\""),
+            (&["", "b"], "\"\".b"),
         ] {
             assert_eq!(dotted(key), word);
         }

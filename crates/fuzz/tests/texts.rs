@@ -186,7 +186,11 @@ fn names_key(rest: &str) -> bool {
     end.is_some_and(|end| match &rest[..end] {
         "" => rest.starts_with("missing key "),
         // Every other piece stands in quotes.
-        key => !key.split('"').step_by(2).any(|piece| piece.contains(' ')),
+        key => !key
+            .replace("\\\"", "")
+            .split('"')
+            .step_by(2)
+            .any(|piece| piece.contains(' ')),
     })
 }
 
