@@ -142,6 +142,9 @@ impl Site {
         polled(&self.gateway, LAN_DEVICE)?;
         let (router, length) = lan(self.family);
         self.gateway.add_address(LAN_DEVICE, router, length)?;
+        // As systemd has it everywhere. Another socket of ping's would hear every ICMP error of a flood, and lose answers.
+        self.gateway
+            .set_sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
         let metrics = tcp::route_metrics(&self.spec.tcp, self.family);
         for (host, port, number) in [
             (&self.victim, "innocent", VICTIM),
