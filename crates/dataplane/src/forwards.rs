@@ -8,8 +8,8 @@ use anabranch_policy::abi::{Addr, Table};
 use aya::maps::{Array, MapData};
 
 use crate::Error;
+use crate::clock::monotonic_now;
 use crate::object::pinned_array;
-use crate::walk::monotonic_now;
 
 const NAME: &str = "forwards";
 const TCP: u8 = 6;

@@ -15,49 +15,20 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::{
-    Error, FlowRow, ReasonCount, Route, RouteTable, Swept, Walker, attach,
+    Error, FlowRow, ReasonCount, Route, RouteTable, Sizes, Swept, Walker, attach,
+    clock::{Clock, monotonic_now},
     ending::Which,
     leftovers,
     object::{self, Object, Pinned, gateway_object},
     reasons,
     run::{self, Marked, Ran},
+    sweep::Occupancy,
     traffic::Carried,
     upgrade,
-    walk::{Clock, Occupancy, monotonic_now},
 };
 
 /// The program that hears what the kernel itself forwards to the LAN.
 const FORWARDED: &str = "forwarded";
-
-/// How many flows and hosts the tables hold. Fixed while pinned maps live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Confirmed flows, about 430 bytes of kernel memory each, taken as needed.
-    pub flows_max: u32,
-    /// Flows that are not confirmed, about 430 bytes of kernel memory each, taken as needed, and 100 reserved at once.
-    pub embryos_max: u32,
-    /// LAN hosts counted for quotas. Fewer than embryos, or hosts that are invented could take all of those.
-    pub hosts_max: u32,
-    /// Prefixes of destinations of which flows tell (`bpf/policy/paths.h`), about 460 bytes of kernel memory each, reserved at once.
-    pub prefixes_max: u32,
-}
-
-/// [`Settings::embryos_per_host`] of a gateway of default size: a sixteenth of its embryos. A host that opens a
-/// thousand flows a second waits two seconds for their answers.
-///
-/// [`Settings::embryos_per_host`]: anabranch_policy::abi::Settings
-pub const EMBRYOS_PER_HOST: u32 = 2048;
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Sizes {
-            flows_max: 262_144,
-            embryos_max: 32_768,
-            hosts_max: 16_384,
-            prefixes_max: 8192,
-        }
-    }
-}
 
 /// What a gateway is made of.
 pub struct Build {
@@ -388,7 +359,7 @@ impl Gateway {
 
     fn attach_program(&mut self, device: &abi::Device) -> Result<(), Error> {
         let (pins, ifindex) = (&self.pins, device.ifindex);
-        let program = self.object.classifier(program_for(device))?;
+        let program = self.object.classifier(attach::program_for(device))?;
         attach::attach(program, pins, ifindex, TcAttachType::Ingress)?;
         if self.forwards && device.role == abi::Role::Lan.into() {
             attach::attach_beside(self.object.classifier(FORWARDED)?, pins, ifindex)
@@ -619,16 +590,6 @@ fn forget_questions(questions: &mut Questions) -> Result<(), Error> {
 
 fn all_links() -> impl Iterator<Item = LinkId> {
     (0..abi::MAX_LINKS as u16).map(LinkId)
-}
-
-/// The program of a device.
-pub fn program_for(device: &abi::Device) -> &'static str {
-    let is_lan = device.role == abi::Role::Lan.into();
-    match (is_lan, device.layer3) {
-        (true, 0) => "lan",
-        (true, _) => "lan_layer3",
-        (false, _) => "wan",
-    }
 }
 
 fn link_entry(path: &LinkPath) -> abi::Link {

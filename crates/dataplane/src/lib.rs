@@ -22,6 +22,7 @@
 
 mod attach;
 pub mod batch;
+mod clock;
 mod devices;
 mod ending;
 mod error;
@@ -38,21 +39,27 @@ mod reasons;
 mod reset;
 mod routes;
 mod run;
+mod sizes;
+mod sweep;
 mod traffic;
 pub mod trunk;
 mod upgrade;
 mod walk;
+mod walker;
 
 pub use anabranch_core::{
     Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,
 };
 pub use anabranch_policy::abi::Settings;
 pub use attach::{attach, has_room, programs_at};
+pub use clock::Clock;
 pub use ending::Which;
 pub use error::Error;
 pub use forwards::Forwards;
-pub use gateway::{Build, EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Sizes};
+pub use gateway::{Build, Gateway, LinkPath, Role};
 pub use object::{Pinned, gateway_object, remove, upgrade_object};
 pub use routes::{Route, RouteTable, Verdict, beyond};
 pub use run::{Marked, Ran};
-pub use walk::{Clock, Swept, Walker};
+pub use sizes::{EMBRYOS_PER_HOST, Sizes};
+pub use sweep::Swept;
+pub use walker::Walker;

@@ -24,13 +24,13 @@ use aya::{
 use crate::{
     Error, RouteTable, Sizes, attach,
     batch::Reader,
-    gateway::program_for,
+    clock::monotonic_now,
     leftovers,
     object::{
         self, ENTRIES_PER_EMBRYO, ENTRIES_PER_FLOW, LAYOUT, Object, pinned, pinned_array,
         upgrade_object,
     },
-    walk::{Walk, monotonic_now},
+    walk::Walk,
 };
 
 /// Takes over what the former version of an `instance` left, into its `folder` of today. Nothing to do is no error.
@@ -198,7 +198,7 @@ impl Upgrade {
             let Some(device) = known.filter(|_| attach::is_alive(&self.former, ifindex)) else {
                 continue;
             };
-            let program = self.object.classifier(program_for(&device))?;
+            let program = self.object.classifier(attach::program_for(&device))?;
             attach::attach_before(
                 program,
                 &self.former,

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anabranch_policy::abi;
 use aya::programs::{
     LinkOrder, ProgramError, SchedClassifier, TcAttachType,
     links::{FdLink, PinnedLink},
@@ -270,4 +271,14 @@ pub fn programs_at(ifindex: u32, end: TcAttachType) -> Result<Vec<u32>, Error> {
         ids.extend(programs.iter().map(|program| program.id()));
     }
     Ok(ids)
+}
+
+/// The program of a device.
+pub fn program_for(device: &abi::Device) -> &'static str {
+    let is_lan = device.role == abi::Role::Lan.into();
+    match (is_lan, device.layer3) {
+        (true, 0) => "lan",
+        (true, _) => "lan_layer3",
+        (false, _) => "wan",
+    }
 }
