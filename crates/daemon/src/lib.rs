@@ -50,7 +50,6 @@ mod run;
 mod shell;
 mod slots;
 pub mod trunk;
-mod view;
 
 pub use error::{BadInput, Error, with_causes};
 pub use run::run;

@@ -12,10 +12,9 @@ use anabranch_core::rules::{Moment, Sample, Trial};
 use anabranch_core::{Admin, ClassId};
 use tokio::sync::oneshot;
 
-use super::{GatewayRole, Surroundings};
+use super::{GatewayRole, Surroundings, view};
 use crate::config::Config;
 use crate::plane::{self, Plane, Walk};
-use crate::view;
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     pub(super) fn tell_status(&mut self, reply: oneshot::Sender<Response>) {

@@ -8,27 +8,34 @@ mod started;
 mod told;
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use anabranch_core::rules::Moment;
 use anabranch_core::{
-    Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters, PerFamily,
+    Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters, PerFamily, Question,
 };
 use anabranch_policy::abi::{Gauge, Rules, Traffic};
 use tokio::sync::{Notify, mpsc};
 
 use anabranch_api::{FlowRow, LinkAction};
 
+use super::role::LOOK_TICKS;
 use super::*;
 use crate::Error;
+use crate::config::Configuration;
 use crate::error::BadInput;
+use crate::host::{Conversation, Return, Way};
 use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
-use crate::plane::{Error as PlaneError, Role, Route, Settings};
-use crate::probe::{Answer, DEFAULT_TARGETS, Inquiry};
+use crate::observe::{MassKey, Snapshot};
+use crate::plane::{Error as PlaneError, Role, Route, Settings, Verdict, Walk, Which};
+use crate::probe::{Answer, DEFAULT_TARGETS, Inquiry, Target, Via};
 use crate::shell::{Opened, Order, Place, Role as _, Signal, serve, take_turns};
 use anabranch_api::LinkState as Shown;
 use anabranch_api::Paths;
-use anabranch_api::{Explanation, PrefixRow, Proto, ReasonCount};
+use anabranch_api::{Explanation, PrefixRow, Proto, ReasonCount, Request};
 
 const CONFIG: &str = r#"
 lan = ["lan0"]

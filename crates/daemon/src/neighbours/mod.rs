@@ -11,6 +11,7 @@
 
 mod devices;
 mod dhcp;
+mod names;
 mod netfilter;
 mod qdiscs;
 mod read;
@@ -34,54 +35,14 @@ use crate::config::Config;
 use crate::error::BadInput;
 use crate::host::Undone;
 use crate::observe::{Hop, Snapshot};
+use names::{
+    BRIDGE_PORT, CONNTRACK_FULL, DHCP_CLIENT, DHCP_CLIENTS, DUPLICATE_ADDRESS, FORWARD_FILTER,
+    GOTO_RULE, INGRESS_FILTER, INGRESS_QDISC, LAN_REDIRECT, LEGACY_IPTABLES, MANY_ROUTES,
+    MARK_RULE, MULTIPATH_DEFAULT, NEIGHBOUR_TABLE_FULL, OUR_MARKS, PORT_FORWARD, PREROUTING_FILTER,
+    ROUTING_RULE, SETTING_UNDONE, SHARED_SEGMENT, UNLISTED_NETWORK,
+};
 
-/// Every kind of finding, as `survey.ignore` and the status name it.
-pub const NAMES: [&str; 22] = [
-    BRIDGE_PORT,
-    OUR_MARKS,
-    INGRESS_QDISC,
-    FORWARD_FILTER,
-    INGRESS_FILTER,
-    PREROUTING_FILTER,
-    LEGACY_IPTABLES,
-    PORT_FORWARD,
-    LAN_REDIRECT,
-    MARK_RULE,
-    ROUTING_RULE,
-    GOTO_RULE,
-    MULTIPATH_DEFAULT,
-    MANY_ROUTES,
-    SETTING_UNDONE,
-    UNLISTED_NETWORK,
-    DUPLICATE_ADDRESS,
-    SHARED_SEGMENT,
-    DHCP_CLIENT,
-    DHCP_CLIENTS,
-    CONNTRACK_FULL,
-    NEIGHBOUR_TABLE_FULL,
-];
-const BRIDGE_PORT: &str = "bridge-port";
-const OUR_MARKS: &str = "our-marks";
-const INGRESS_QDISC: &str = "ingress-qdisc";
-const FORWARD_FILTER: &str = "forward-filter";
-const INGRESS_FILTER: &str = "ingress-filter";
-const PREROUTING_FILTER: &str = "prerouting-filter";
-const LEGACY_IPTABLES: &str = "legacy-iptables";
-const PORT_FORWARD: &str = "port-forward";
-const LAN_REDIRECT: &str = "lan-redirect";
-const MARK_RULE: &str = "mark-rule";
-const ROUTING_RULE: &str = "routing-rule";
-const MULTIPATH_DEFAULT: &str = "multipath-default";
-const MANY_ROUTES: &str = "many-routes";
-const UNLISTED_NETWORK: &str = "unlisted-network";
-const DUPLICATE_ADDRESS: &str = "duplicate-address";
-const SETTING_UNDONE: &str = "setting-undone";
-const GOTO_RULE: &str = "goto-rule";
-const SHARED_SEGMENT: &str = "shared-segment";
-const DHCP_CLIENT: &str = "dhcp-client";
-const DHCP_CLIENTS: &str = "dhcp-clients";
-const CONNTRACK_FULL: &str = "conntrack-full";
-const NEIGHBOUR_TABLE_FULL: &str = "neighbour-table-full";
+pub use names::NAMES;
 
 /// A table of the kernel's counts as full from this part of it on, in percent.
 const FULL_PERCENT: u64 = 80;

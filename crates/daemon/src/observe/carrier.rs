@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkHeader, LinkMessage};
+use netlink_packet_route::link::{
+    LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader, LinkMessage,
+};
 use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage};
 use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use tokio::sync::Notify;
-
-use super::netlink::is_running;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Each reading wakes a processor.
@@ -34,6 +34,13 @@ const MESSAGE_BYTES_MAX: usize = 32_768;
 
 /// Whether devices run, by ifindex.
 pub type Running = BTreeMap<u32, bool>;
+
+/// Up, with carrier, and sending: a carrier that is lost shows first in one flag, one that is found last in the other
+/// (linux/net/core/link_watch.c).
+pub(super) fn is_running(header: &LinkHeader) -> bool {
+    let flags = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
+    header.flags.contains(flags)
+}
 
 /// Watches devices until it is dropped.
 pub struct Carriers {

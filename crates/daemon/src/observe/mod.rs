@@ -21,6 +21,7 @@ mod netlink;
 mod prefix;
 mod routed;
 pub mod rules;
+mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -40,6 +41,7 @@ pub use prefix::Prefix;
 use routed::is_private;
 pub use routed::remarks as routed_remarks;
 use rules::{ForeignRule, LanSide, OfLan};
+pub use tables::{TABLE_LOCAL, TABLE_MAIN};
 
 use crate::config::{Config, Inbound, Link};
 use crate::error::BadInput;
@@ -47,11 +49,6 @@ use crate::host::ids;
 use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
 use crate::probe::{RESOLVERS, Target};
 use crate::slots::Slots;
-
-/// The routing table that the host's own routes stand in.
-pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
-/// The routing table of the host's own addresses.
-pub const TABLE_LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;
 
 /// Devices by name, all routes of the namespace, and the routing rules of others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

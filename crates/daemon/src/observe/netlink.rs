@@ -15,7 +15,7 @@ use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use netlink_packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkLayerType, LinkMessage,
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
 use netlink_packet_route::route::RouteMessage;
 use rtnetlink::MulticastGroup;
@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::advertised::Listener;
-use super::carrier::{Carriers, Running};
+use super::carrier::{Carriers, Running, is_running};
 use super::fib::{self, Fib};
 use super::lease;
 use super::prefix::Prefix;
@@ -388,13 +388,6 @@ fn above(message: &LinkMessage) -> Option<Above> {
         mac: mac?,
     };
     (is_above && is_up).then_some(above)
-}
-
-/// Up, with carrier, and sending: a carrier that is lost shows first in one flag, one that is found last in the other
-/// (linux/net/core/link_watch.c).
-pub(super) fn is_running(header: &LinkHeader) -> bool {
-    let flags = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
-    header.flags.contains(flags)
 }
 
 /// An address of a device.

@@ -9,8 +9,9 @@ mod page;
 mod target;
 mod wire;
 
+use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use target::{DEFAULT_TARGETS, Page, RESOLVERS, Target, portal_pages};
 pub use wire::{Answer, Via, ask_for_reset};
@@ -37,7 +38,7 @@ pub enum Inquiry {
 pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
     let answer = async {
         match &inquiry {
-            Inquiry::Target(target) => wire::ask(target, &via).await,
+            Inquiry::Target(target) => ask(target, &via).await,
             Inquiry::Length { host, bytes } => wire::ask_length(*host, *bytes, &via).await,
         }
     };
@@ -49,4 +50,16 @@ pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
         }
         Err(_) => None,
     }
+}
+
+/// Returns when `target` has answered over `via`. Waits for ever if it does not: the caller has the deadline.
+async fn ask(target: &Target, via: &Via) -> io::Result<Answer> {
+    let asked = Instant::now();
+    match target {
+        Target::Dns(server) => wire::ask_dns(*server, via).await?,
+        Target::Icmp(host) => wire::ask_icmp(*host, via).await?,
+        Target::Tcp(port) => return wire::ask_tcp(*port, via).await.map(Answer::Expected),
+        Target::Http(page) => return page::ask(page, via).await,
+    }
+    Ok(Answer::Expected(asked.elapsed()))
 }

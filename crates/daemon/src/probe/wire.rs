@@ -17,7 +17,6 @@ use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-use super::target::Target;
 use anabranch_policy::abi::UNTRACKED_MARK;
 
 /// ICMP echo ids from here to 0xABFF are the prober's: the data path hands none of them to LAN hosts.
@@ -114,18 +113,6 @@ impl Via {
     }
 }
 
-/// Returns when `target` has answered over `via`. Waits for ever if it does not: the caller has the deadline.
-pub async fn ask(target: &Target, via: &Via) -> io::Result<Answer> {
-    let asked = Instant::now();
-    match target {
-        Target::Dns(server) => ask_dns(*server, via).await?,
-        Target::Icmp(host) => ask_icmp(*host, via).await?,
-        Target::Tcp(port) => return ask_tcp(*port, via).await.map(Answer::Expected),
-        Target::Http(page) => return super::page::ask(page, via).await,
-    }
-    Ok(Answer::Expected(asked.elapsed()))
-}
-
 /// Sends a TCP segment with SYN and ACK, which a host that knows no connection of it answers with a RST of this number and forgets
 /// (RFC 9293 section 3.10.7). The programs hear that.
 pub fn ask_for_reset(to: SocketAddr, from_port: u16, number: u32, via: &Via) -> io::Result<()> {
@@ -147,7 +134,7 @@ pub fn ask_for_reset(to: SocketAddr, from_port: u16, number: u32, via: &Via) -> 
     socket.send_to(&segment.to_bytes(), &host.into()).map(drop)
 }
 
-async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
+pub(super) async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
     let socket = UdpSocket::from_std(via.socket(Type::DGRAM, Protocol::UDP)?.into())?;
     socket.connect(server).await?;
     let id = rand::random();
@@ -194,7 +181,7 @@ fn is_dns_answer(datagram: &[u8], id: u16) -> bool {
 /// The kernel repeats a SYN, and what comes then may answer any of them. The kernel's own round trip tells by timestamps
 /// (RFC 7323 §4); without those nothing is known (Karn's algorithm, RFC 6298 §3), and that is no answer. Nor is an ICMP
 /// error, which the error queue tells from a RST.
-async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
+pub(super) async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
     let socket = via.socket(Type::STREAM, Protocol::TCP)?;
     match port {
         SocketAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true)?,
@@ -292,7 +279,7 @@ pub async fn ask_length(host: IpAddr, bytes: u32, via: &Via) -> io::Result<Answe
     }
 }
 
-async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
+pub(super) async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
     let protocol = match host {
         IpAddr::V4(_) => Protocol::ICMPV4,
         IpAddr::V6(_) => Protocol::ICMPV6,
@@ -361,6 +348,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::probe::{Target, ask};
 
     const DEADLINE: Duration = Duration::from_secs(5);
     const BRIEFLY: Duration = Duration::from_millis(100);

@@ -8,8 +8,8 @@ use anabranch_core::{
     State, Time, is_dark, lengths,
 };
 
+use super::{GatewayRole, Surroundings, all_links};
 use crate::config::{Link, Rate};
-use crate::gateway::{GatewayRole, Surroundings, all_links};
 use crate::observe::{Lack, PathView};
 use crate::plane::{Error, Plane};
 use crate::shell::Role;
