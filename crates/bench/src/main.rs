@@ -22,6 +22,7 @@ mod ratios;
 mod report;
 mod rows;
 mod rules;
+mod test_run;
 mod testbed;
 
 use std::path::{Path, PathBuf};

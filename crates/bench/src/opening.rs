@@ -12,8 +12,9 @@ use anabranch_testbed::netns::Namespace;
 use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result, ensure};
 
-use crate::program::{Proto, test_run};
+use crate::program::Proto;
 use crate::ratios::{median, sorted};
+use crate::test_run::test_run;
 use crate::testbed::{GATEWAY, LINKS, LOOPBACK, Redirect, SERVER, describe, isp};
 
 const HOSTS: u16 = 64;

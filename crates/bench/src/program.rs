@@ -17,7 +17,7 @@ use anabranch_policy::abi::{self, Addr, BePort, Flow, FlowKey};
 use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result, ensure};
 use aya::maps::{Array, HashMap};
-use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
+use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -25,6 +25,7 @@ use rand::seq::SliceRandom;
 
 use crate::memory;
 use crate::ratios::{median, sorted};
+use crate::test_run::test_run;
 use crate::testbed::{LOOPBACK, Redirect};
 
 pub const FEW_FLOWS: u32 = 1_000;
@@ -35,10 +36,6 @@ const REMOTE_PORT: u16 = 443;
 const STEPS: usize = 250;
 const TTL: u8 = 255;
 const WALKS: usize = 2_000;
-const TC_ACT_REDIRECT: u32 = 7;
-/// Of the EtherType, and what it is for IPv6.
-const TYPE_AT: usize = 12;
-const IPV6: [u8; 2] = [0x86, 0xdd];
 const SEED: u64 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,38 +170,6 @@ fn median_of_walks(mut walk: impl FnMut(usize) -> Result<Duration>) -> Result<f6
     Ok(median(&sorted(nanoseconds)))
 }
 
-/// What a program made of a packet that it sent on each time.
-pub struct Run {
-    packet: Vec<u8>,
-    /// Mean of the repetitions.
-    pub took: Duration,
-}
-
-/// Runs `program` on a frame, and on what it made of that, `repeat` times.
-pub fn test_run(program: &mut SchedClassifier, frame: &[u8], repeat: u32) -> Result<Run> {
-    let mut packet = vec![0; frame.len()];
-    let options = TestRunOptions {
-        data_in: Some(frame),
-        data_out: Some(&mut packet),
-        repeat,
-        ..TestRunOptions::new()
-    };
-    let ran = program.test_run(options)?;
-    ensure!(
-        ran.return_value == TC_ACT_REDIRECT,
-        "the program answered {}",
-        ran.return_value
-    );
-    ensure!(
-        u32::from(packet[ttl_at(frame)]) + repeat == u32::from(frame[ttl_at(frame)]),
-        "the packet was not sent on each time"
-    );
-    Ok(Run {
-        packet,
-        took: ran.duration,
-    })
-}
-
 /// Of the link and its gateway.
 const LINK: [(Family, [IpAddr; 2]); 2] = [
     (
@@ -289,14 +254,6 @@ fn number(proto: Proto) -> u8 {
     match proto {
         Proto::Tcp => 6,
         Proto::Udp => 17,
-    }
-}
-
-fn ttl_at(frame: &[u8]) -> usize {
-    if frame[TYPE_AT..TYPE_AT + 2] == IPV6 {
-        21
-    } else {
-        22
     }
 }
 

@@ -5,8 +5,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use anabranch_core::Family;
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, TcpHeader};
 
-use crate::read::transport_sum;
-
 /// Of the loopback device, on which packets of test runs arrive.
 const DEVICE_MAC: [u8; 6] = [0; 6];
 
@@ -381,4 +379,38 @@ pub fn router_advertisement(prefix: Ipv6Addr, preferred_s: u32) -> Vec<u8> {
     message.extend([0; 4]);
     message.extend(prefix.octets());
     message
+}
+
+/// The one's complement sum (RFC 1071).
+pub fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|word| u64::from(u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)])));
+    let mut sum: u64 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// The sum of the body and of its pseudo header (RFC 768, RFC 9293, RFC 8200 section 8.1).
+pub fn transport_sum(ip: &Header, body: &[u8]) -> u16 {
+    let address = |address| match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let length = (body.len() as u32).to_be_bytes();
+    let pseudo = [
+        address(ip.source).as_slice(),
+        &address(ip.destination),
+        &[0, ip.protocol.0],
+        &length,
+    ]
+    .concat();
+    let pseudo = if ip.protocol == IpNumber::ICMP {
+        &[][..]
+    } else {
+        &pseudo
+    };
+    sum(&[pseudo, body].concat())
 }

@@ -6,7 +6,7 @@ use etherparse::{
     IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, TcpHeader, TcpOptionElement, UdpHeader,
 };
 
-use crate::build::{EXTENSIONS, Fragment, Header};
+use crate::build::{EXTENSIONS, Fragment, Header, transport_sum};
 
 /// Bytes of an Ethernet header without a tag.
 pub const ETHERNET: usize = 14;
@@ -107,18 +107,6 @@ pub struct Seen {
     pub inside: Inside,
 }
 
-/// The one's complement sum (RFC 1071).
-pub fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks(2)
-        .map(|word| u64::from(u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)])));
-    let mut sum: u64 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
 /// Reads an Ethernet frame without a tag.
 ///
 /// # Panics
@@ -184,28 +172,6 @@ fn read_transport(ip: &Header, body: &[u8]) -> Inside {
         );
     }
     inside
-}
-
-/// The sum of the body and of its pseudo header (RFC 768, RFC 9293, RFC 8200 section 8.1).
-pub fn transport_sum(ip: &Header, body: &[u8]) -> u16 {
-    let address = |address| match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    };
-    let length = (body.len() as u32).to_be_bytes();
-    let pseudo = [
-        address(ip.source).as_slice(),
-        &address(ip.destination),
-        &[0, ip.protocol.0],
-        &length,
-    ]
-    .concat();
-    let pseudo = if ip.protocol == IpNumber::ICMP {
-        &[][..]
-    } else {
-        &pseudo
-    };
-    sum(&[pseudo, body].concat())
 }
 
 impl Seen {

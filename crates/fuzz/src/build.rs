@@ -159,6 +159,11 @@ pub fn mac_of(host: IpAddr) -> [u8; 6] {
     [2, 0, 0, 0, 0, known.map_or(0xff, |(last, _)| last)]
 }
 
+/// As `ip` takes it.
+pub fn words(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
 /// The packet as it arrives at `port`.
 pub fn arriving(port: Port, packet: Vec<u8>) -> Shot {
     let sender = match port {

@@ -207,7 +207,10 @@ fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
     gateway.veth(&device, &far, "far")?;
     gateway.set_offloads(&device, false)?;
     far.set_offloads("far", false)?;
-    gateway.ip(&format!("link set {device} address {}", words(GATEWAY_MAC)))?;
+    gateway.ip(&format!(
+        "link set {device} address {}",
+        build::words(GATEWAY_MAC)
+    ))?;
     match port {
         Port::Lan(lan) => {
             for (site, length) in with_lengths() {
@@ -220,7 +223,7 @@ fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
                 hosts.chain((lan == 0).then_some(site.router))
             };
             for host in FAMILIES.into_iter().flat_map(on_it) {
-                let mac = words(mac_of(host));
+                let mac = build::words(mac_of(host));
                 gateway.ip(&format!(
                     "neigh replace {host} lladdr {mac} dev {device} nud permanent"
                 ))?;
@@ -249,11 +252,6 @@ fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
         capture,
         _namespace: far,
     })
-}
-
-/// As `ip` takes it.
-pub fn words(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn configuration() -> String {

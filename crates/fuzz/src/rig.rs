@@ -19,11 +19,9 @@ use aya::maps::{HashMap, Map, MapData, MapType};
 use aya::programs::TestRunOptions;
 use nix::net::if_::if_nametoindex;
 
-use crate::build::GATEWAY_MAC;
+use crate::build::{GATEWAY_MAC, words};
 use crate::capture::{Capture, Seen};
-use crate::check;
 use crate::kernel::RawMap;
-use crate::live;
 use crate::read::Ip;
 use crate::script::{Shot, to_hex};
 use crate::shares::{self, Limit, Payments};
@@ -186,7 +184,7 @@ impl Rig {
         }
         for port in Port::all() {
             namespace.veth(&port.to_string(), &namespace, &format!("{port}-far"))?;
-            let mac = live::words(GATEWAY_MAC);
+            let mac = words(GATEWAY_MAC);
             namespace.ip(&format!("link set {port} address {mac} mtu 9000 arp off"))?;
         }
         let inside = namespace.enter()?;
@@ -373,7 +371,7 @@ impl Rig {
     }
 
     /// At the flow tables.
-    pub fn look(&mut self) -> Result<check::Verdict> {
+    pub fn look(&mut self) -> Result<Result<(), String>> {
         self.tables.look(&self.told)
     }
 

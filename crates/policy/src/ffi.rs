@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::abi;
-use crate::paths::Known;
+use crate::known::Known;
 
 #[repr(C)]
 struct RawReason {

@@ -44,6 +44,7 @@
 pub mod abi;
 mod family;
 mod ffi;
+mod known;
 pub mod paths;
 pub mod splitmix;
 pub mod spread;

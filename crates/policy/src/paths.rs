@@ -5,25 +5,11 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::abi::{self, Choice, Family, MAX_LINKS};
+use crate::abi::{self, Choice, Family};
 use crate::ffi;
 
+pub use crate::known::Known;
 pub use abi::{Path, Paths, Prefix, Silence};
-
-/// What is known of a flow's destination when its link is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
-    /// Links whose response time is known, as bits.
-    pub fresh: u32,
-    /// Links that the flow may be sent over to tell theirs.
-    pub unknown: u32,
-    /// It tells, and nothing was ever told of its destination.
-    pub untold: bool,
-    /// Of the links of `fresh`.
-    pub response_us: [u32; MAX_LINKS],
-    /// What is lost there, of 16384, where that counts.
-    pub loss: [u16; MAX_LINKS],
-}
 
 impl Known {
     /// Whether the flow that asks will tell.

@@ -19,13 +19,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::{ServerId, UserId};
 use crate::size::open_unit;
-use crate::{BadSize, Size, UserId};
-
-/// A server of a workload, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ServerId(pub u32);
+use crate::{BadSize, Size};
 
 /// A class of a [`Mix`], from 0 in the order of the plan; 0 for traces.
 #[derive(

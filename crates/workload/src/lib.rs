@@ -22,14 +22,16 @@
 
 mod arrivals;
 pub mod client;
+mod ids;
 mod pages;
 mod size;
 mod transfer;
 
 pub use anabranch_line::Direction;
 pub use arrivals::{
-    Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Mix, Pattern, ServerId, Trace,
+    Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Mix, Pattern, Trace,
 };
+pub use ids::{ServerId, UserId};
 pub use pages::{Extent, Pacing, Round, RoundTimes, Tab, Workload};
 pub use size::{BadSize, Size};
-pub use transfer::{Outcome, Transfer, TransferId, UnknownOutcome, UserId, alternative};
+pub use transfer::{Outcome, Transfer, TransferId, UnknownOutcome, alternative};

@@ -7,15 +7,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::ServerId;
+use crate::ids::{ServerId, UserId};
 
 /// Tells the draws of [`alternative`] from those of users and arrivals under the same seed.
 const ALTERNATIVES: u64 = 0x616c_7465_726e_6174;
-
-/// A user of a workload, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct UserId(pub u32);
 
 /// A transfer of a run, numbered from 0 in the order of start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

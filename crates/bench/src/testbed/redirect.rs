@@ -10,7 +10,7 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
-use crate::program::{Run, test_run};
+use crate::test_run::{Run, test_run};
 
 use super::{LAN_DEVICE, Network, client, ifindex, isp, wan_device};
 
