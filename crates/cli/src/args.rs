@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anabranch_api::paths::DEFAULT_INSTANCE;
-use anabranch_console::args::policy;
+use anabranch_console::args::hinted;
+use anabranch_core::catalogue;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -151,12 +152,13 @@ A line of flows.txt is a flow, and may say which rule is to take it; # begins a 
   anabranch policies --json | jq '.[] | select(.cost.probes == \"none\").name'
   anabranch policies --json | jq -r '.[].name'
 
-Those of links are for `policy` of a gateway, those of sublinks for `scheme` of a trunk; scenarios name either.
+Those of links are for `policy` of a gateway, those of sublinks for `scheme` of a trunk; scenarios name either, and peers
+in the gateway's place, which `anabranch-lab policies` has, too.
 In place of a link's policy the tuple itself may be written, and be given a name:
   policy = { name = \"mine\", measure = \"st-in\", dispatch = \"weighted\", granularity = \"session\", period = \"500ms\" }")]
     Policies {
         /// Policy whose page is printed
-        #[arg(value_name = "NAME", value_parser = policy(), hide_possible_values = true)]
+        #[arg(value_name = "NAME", value_parser = hinted(names), hide_possible_values = true)]
         name: Option<String>,
         /// Print JSON
         #[arg(long)]
@@ -246,6 +248,10 @@ pub enum FlowProto {
 pub enum ExplainProto {
     Tcp,
     Udp,
+}
+
+fn names() -> Vec<String> {
+    catalogue::rows().map(|row| row.name.to_owned()).collect()
 }
 
 /// Stands for the port that a client would take: the first of the range that IANA set aside for that (RFC 6335 §6).

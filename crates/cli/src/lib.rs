@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use anabranch_api::ClientError;
 use anabranch_config::BadInput;
-use anabranch_console::{Failures, args::completions};
+use anabranch_console::{Failures, args::completions, policies};
 use anabranch_core::catalogue::{self, Row};
 use anabranch_daemon::Error;
 use clap::Parser;
@@ -93,7 +93,10 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
             name,
             force,
         } => commands::link::run(instance, action, name, force),
-        Command::Policies { name, json } => commands::policies::run(name.as_deref(), json),
+        Command::Policies { name, json } => {
+            let pages = catalogue::rows().map(Row::page).collect();
+            policies::run(pages, name.as_deref(), json)
+        }
         Command::Completions { shell } => completions::<Args>(shell),
     }
 }

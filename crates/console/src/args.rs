@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 
-use anabranch_core::catalogue;
 use clap::CommandFactory;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap_complete::Shell;
@@ -16,11 +15,6 @@ pub fn completions<C: CommandFactory>(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     print(String::from_utf8(script)?)
-}
-
-/// The name of a policy, of which completions offer those of the catalogue.
-pub fn policy() -> impl TypedValueParser<Value = String> {
-    hinted(|| catalogue::rows().map(|row| row.name.to_owned()).collect())
 }
 
 /// Any word, of which completions offer these. Whether it is right is judged where it is used.

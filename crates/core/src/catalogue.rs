@@ -5,6 +5,8 @@
 //! [`MEASURES`](crate::measure::MEASURES). A program with policies of its own adds their rows before it reads anything:
 //! [`extend`].
 
+mod facts;
+mod named;
 mod own;
 mod page;
 
@@ -15,16 +17,19 @@ use anabranch_config::Span;
 use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
-use crate::algorithm::{Algorithm, LISTED, PERIOD, ROUNDS, Retry, Weighting, in_s};
+use crate::algorithm::{Active, Algorithm, LISTED, PERIOD, ROUNDS, Retry, Weighting};
 use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
-use crate::peers::{Addresses, Bgp, Metric, Peer};
-use crate::survey::Active;
 
-pub(crate) use own::own;
+pub use facts::{Cost, Needs, Parameter, Parts, in_ms, in_s};
+pub use named::{UnknownAlgorithm, names};
+use own::own;
 pub use own::{ExtendError, extend};
-pub use page::Sent;
+pub use page::{Page, Sent};
+
+/// Of a name.
+pub(crate) const NAME_CHARS_MAX: usize = 32;
 
 /// How a path is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,8 +39,6 @@ pub enum Policy {
     Gateway(Algorithm),
     /// Packet by packet in proportion to rates (deficit round robin), over the links of a site without NAT.
     Packet,
-    /// Something else in the place of the gateway of a site.
-    Peer(Peer),
     /// Over the sublinks of a trunk.
     Trunk(Spread),
 }
@@ -63,50 +66,6 @@ pub struct Row {
     pub meaning: &'static str,
     /// Where it is defined.
     pub source: &'static str,
-}
-
-/// What is measured, how that becomes a choice, and for what the choice holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parts {
-    /// As files name it.
-    pub measure: &'static str,
-    /// As files name it.
-    pub dispatch: &'static str,
-    /// As files name it.
-    pub granularity: &'static str,
-}
-
-/// A number that may be set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Parameter {
-    /// The key in files.
-    pub name: &'static str,
-    /// As files write it.
-    pub default: String,
-    /// In a few words, for people.
-    pub meaning: &'static str,
-}
-
-/// What has to be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Needs {
-    /// Of each of its targets.
-    pub rates: RateNeed,
-    /// A fixed node that measures ask.
-    pub node: bool,
-    /// Packets of one connection take several links: the site's addresses are reachable over each.
-    pub no_nat: bool,
-    /// There are no sublinks for faults to happen to.
-    pub no_faults: bool,
-}
-
-/// What it costs beside the choice itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Cost {
-    /// What has to be kept, and of what.
-    pub state: &'static str,
-    /// Packets sent for its measure alone. Probes of a suspected link are sent under every policy.
-    pub probes: &'static str,
 }
 
 const SESSIONS: Algorithm = Algorithm {
@@ -160,25 +119,6 @@ const fn gateway(
     }
 }
 
-const fn peer(name: &'static str, peer: Peer, meaning: &'static str, source: &'static str) -> Row {
-    Row {
-        name,
-        alias: None,
-        policy: Policy::Peer(peer),
-        meaning,
-        source,
-    }
-}
-
-/// Three minutes are the mean of Labovitz et al., SIGCOMM 2000.
-const fn bgp(addresses: Addresses) -> Peer {
-    Peer::Bgp(Bgp {
-        addresses,
-        converge: Duration::from_secs(180),
-        bfd: false,
-    })
-}
-
 const fn trunk(
     name: &'static str,
     spread: Spread,
@@ -195,7 +135,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 46] = [
+pub static ROWS: [Row; 35] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -447,78 +387,6 @@ pub static ROWS: [Row; 46] = [
         meaning: "packet by packet in proportion to rates, in the simulator",
         source: "Guo 2004 §III; Shreedhar and Varghese 1996",
     },
-    peer(
-        "one-link",
-        Peer::OneLink,
-        "the first link, whatever becomes of it",
-        "a site that is not multihomed",
-    ),
-    peer(
-        "nftables",
-        Peer::Nftables,
-        "any link, by a random mark for each connection; dead links, too",
-        "nft(8), numgen random",
-    ),
-    peer(
-        "ECMP",
-        Peer::Ecmp,
-        "a multipath route of the kernel, by the hash of addresses and ports; dead links, too",
-        "Linux, fib_multipath_hash_policy = 1; RFC 2992",
-    ),
-    peer(
-        "MPTCP",
-        Peer::Mptcp,
-        "connections take all links at once, where both ends will: more than a gateway alone can do; in the laboratory",
-        "RFC 8684; Linux",
-    ),
-    peer(
-        "static",
-        Peer::Static,
-        "a fixed link for each source, in turn by its number; dead links, too",
-        "Guo 2004 §II, static load sharing",
-    ),
-    peer(
-        "dead-gateway",
-        Peer::DeadGateway {
-            after: Duration::from_secs(30),
-        },
-        "of several default routes the first whose gateway answers; what is beyond is not seen",
-        "Microsoft Q171564 in Guo 2004; RFC 1122 §3.3.1.4",
-    ),
-    peer(
-        "BGP",
-        bgp(Addresses::Independent),
-        "addresses of the site's own, announced by all providers: the first that is there, for all",
-        "RFC 1518; Peng 2005 §2.1; Guo 2004 §II",
-    ),
-    peer(
-        "BGP-injected",
-        bgp(Addresses::Injected),
-        "a provider's addresses for each source; those of one that is lost are announced by another",
-        "RFC 2260; Guo 2004 §II, case 1",
-    ),
-    peer(
-        "BGP-tunnelled",
-        bgp(Addresses::Tunnelled),
-        "a provider's addresses for each source; a provider whose link is lost sends on by another",
-        "RFC 2260; Guo 2004 §II, case 2",
-    ),
-    peer(
-        "route-control",
-        Peer::RouteControl {
-            period: Duration::from_secs(10),
-        },
-        "least latency · √loss that probes have met for the destination's prefix",
-        "RouteScience, netVmg in Guo 2004 §II",
-    ),
-    peer(
-        "RON",
-        Peer::Ron {
-            metric: Metric::Latency,
-        },
-        "the path itself, or one relay of an overlay between the site's addresses and a node at each prefix",
-        "Andersen et al. 2001 in Peng 2005 §2.2",
-    ),
     trunk(
         "SH",
         Spread::Hash,
@@ -629,7 +497,6 @@ pub fn parse(target: Target, text: &str) -> Option<Result<Policy, String>> {
     };
     match find(target, name)?.policy {
         Policy::Trunk(Spread::Flowlet { .. }) => Some(flowlet(parameter)),
-        Policy::Peer(peer) => Some(peer.with(parameter)?.map(Policy::Peer)),
         _ => None,
     }
 }
@@ -658,11 +525,6 @@ impl Row {
         if let Policy::Trunk(Spread::Flowlet { gap }) = self.policy {
             spellings.push(format!("\"{} {}\"", self.name, in_ms(gap)));
         }
-        if let Policy::Peer(peer) = self.policy
-            && let Some(parameter) = peer.parameter()
-        {
-            spellings.push(format!("\"{} {}\"", self.name, parameter.default));
-        }
         spellings
     }
 }
@@ -671,7 +533,7 @@ impl Policy {
     /// What it chooses among.
     pub fn target(&self) -> Target {
         match self {
-            Policy::Gateway(_) | Policy::Packet | Policy::Peer(_) => Target::Link,
+            Policy::Gateway(_) | Policy::Packet => Target::Link,
             Policy::Trunk(_) => Target::Sublink,
         }
     }
@@ -680,7 +542,7 @@ impl Policy {
     pub fn is_configurable(&self) -> bool {
         match self {
             Policy::Gateway(_) => true,
-            Policy::Packet | Policy::Peer(_) => false,
+            Policy::Packet => false,
             Policy::Trunk(spread) => spread.is_configurable(),
         }
     }
@@ -699,7 +561,6 @@ impl Policy {
                 granularity: algorithm.granularity_word(),
             },
             Policy::Packet => Spread::Drr.parts(),
-            Policy::Peer(peer) => peer.parts(),
             Policy::Trunk(spread) => spread.parts(),
         }
     }
@@ -748,7 +609,6 @@ impl Policy {
                 all.into_iter().flatten().collect()
             }
             Policy::Packet => Vec::new(),
-            Policy::Peer(peer) => peer.parameter().into_iter().collect(),
             Policy::Trunk(spread) => spread.parameters(),
         }
     }
@@ -757,16 +617,12 @@ impl Policy {
     pub fn needs(&self) -> Needs {
         let rates = match self {
             Policy::Gateway(algorithm) => algorithm.needs_rate(),
-            Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => RateNeed::None,
+            Policy::Packet | Policy::Trunk(_) => RateNeed::None,
         };
         Needs {
             rates,
             node: matches!(self, Policy::Gateway(algorithm) if algorithm.needs_node()),
-            no_nat: match self {
-                Policy::Packet => true,
-                Policy::Peer(peer) => peer.needs_no_nat(),
-                Policy::Gateway(_) | Policy::Trunk(_) => false,
-            },
+            no_nat: *self == Policy::Packet,
             no_faults: *self == Policy::Trunk(Spread::Single),
         }
     }
@@ -785,7 +641,6 @@ impl Policy {
             }
             Policy::Gateway(algorithm) => algorithm.measure.state,
             Policy::Packet => Spread::Drr.state(),
-            Policy::Peer(peer) => return peer.cost(),
             Policy::Trunk(spread) => spread.state(),
         };
         let probes = match self {
@@ -804,7 +659,7 @@ impl Policy {
                 "in a period a segment over each link to each listed destination"
             }
             Policy::Gateway(algorithm) => algorithm.measure.probes(),
-            Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => "none",
+            Policy::Packet | Policy::Trunk(_) => "none",
         };
         Cost { state, probes }
     }
@@ -815,7 +670,6 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Gateway(algorithm) => return algorithm.fmt(f),
-            Policy::Peer(peer) => return peer.fmt(f),
             Policy::Packet | Policy::Trunk(_) => {}
         }
         if let Policy::Trunk(Spread::Flowlet { gap }) = self {
@@ -833,7 +687,7 @@ impl Spread {
     pub fn row(self) -> &'static Row {
         let is = |row: &&Row| match row.policy {
             Policy::Trunk(named) => std::mem::discriminant(&named) == std::mem::discriminant(&self),
-            Policy::Gateway(_) | Policy::Packet | Policy::Peer(_) => false,
+            Policy::Gateway(_) | Policy::Packet => false,
         };
         all().find(is).expect("every spread has a row")
     }
@@ -843,35 +697,6 @@ impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Policy::Trunk(*self).fmt(f)
     }
-}
-
-impl Needs {
-    /// One by one; keys of files in backquotes.
-    pub fn list(&self) -> Vec<String> {
-        let rates = (self.rates != RateNeed::None).then(|| self.rates.to_string());
-        let others = [
-            (self.node, "`probe.node`"),
-            (self.no_nat, "a site without NAT"),
-            (self.no_faults, "no faults"),
-        ];
-        let others = others.iter().filter(|(needed, _)| *needed);
-        let others = others.map(|(_, words)| (*words).to_owned());
-        rates.into_iter().chain(others).collect()
-    }
-}
-
-impl fmt::Display for Needs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.list()[..] {
-            [] => f.write_str("nothing"),
-            needs => f.write_str(&needs.join(", ")),
-        }
-    }
-}
-
-/// As files write a time.
-pub(crate) fn in_ms(time: Duration) -> String {
-    format!("{}ms", time.as_secs_f64() * 1e3)
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::fmt;
 use anabranch_policy::abi;
 
 use crate::algorithm::Algorithm;
-use crate::link::{LinkId, LinkSet, OnReturn};
-use crate::rules::{Class, Direction, WhenNone};
+use crate::link::{Direction, LinkId, LinkSet, OnReturn};
+use crate::rules::{Class, WhenNone};
 use crate::sessions::Sessions;
 
 /// A class by its number in every map.

@@ -25,8 +25,6 @@
 //!
 //! Traffic may be of several classes, each with a policy and links of its own: [`rules`] say which.
 //!
-//! What a site may have instead of such a gateway, and is compared with in scenarios, is in [`peers`].
-//!
 //! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
 //! from sublinks whose queues grow.
 //!
@@ -53,7 +51,6 @@ pub mod measure;
 pub mod multilink;
 mod own;
 mod path_mtu;
-pub mod peers;
 pub mod popular;
 mod quality;
 pub mod rounds;
@@ -62,15 +59,16 @@ mod sessions;
 mod survey;
 pub mod targets;
 mod time;
+mod tuple;
 mod typed;
 pub mod weights;
 
-pub use algorithm::Algorithm;
+pub use algorithm::{Active, Algorithm};
 pub use anabranch_policy::{Choice, Dispatch, Family, Granularity, PerFamily};
 pub use answers::{
     Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,
 };
-pub use availability::{DownCause, ProbeId, State, Suspicion};
+pub use availability::{DownCause, State, Suspicion};
 pub use balancer::{
     Balancer, BuildError, ClassStatus, Event, FoundMtu, LinkStatus, NodeStatus, PathStatus,
     ProbeRequest, UDP_PAUSE, Wakeup, Whom,
@@ -85,10 +83,10 @@ pub use link::{
     Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn, RateNeed,
 };
 pub use own::{LinkView, OwnPolicy, PathView};
-pub use peers::Peer;
 pub use quality::{FlowQuality, ProbeQuality};
 pub use sessions::Sessions;
-pub use survey::{Active, Opening, Question};
-pub use targets::{Kind, Reach, TargetRecord, TargetSpec};
+pub use survey::{Opening, Question};
+pub use targets::{Kind, ProbeId, Reach, TargetRecord, TargetSpec};
 pub use time::Time;
+pub use tuple::TupleError;
 pub use typed::Typed;

@@ -22,6 +22,16 @@ impl fmt::Display for LinkId {
     }
 }
 
+/// Seen from the LAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Towards the LAN.
+    Down,
+    /// Towards the internet.
+    Up,
+}
+
 /// A set of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkSet(u64);

@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use crate::availability::ProbeId;
+use crate::targets::ProbeId;
 use crate::time::Time;
 
 /// Every link of IPv6 carries so much (RFC 8200 section 5), and what carries less of IPv4 has not been met for long (RFC 8899 section 5.1.2).

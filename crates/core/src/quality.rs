@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::availability::ProbeId;
+use crate::targets::ProbeId;
 use crate::time::Time;
 
 /// How far back it goes.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::availability::ProbeId;
+use crate::targets::ProbeId;
 use crate::time::Time;
 
 /// As Guo 2004 §III-B waits for a probe of latency.

@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anabranch_policy::abi::MAX_LINKS;
 use anabranch_policy::paths::Prefix;
 
+use crate::algorithm::Active;
 use crate::class::ClassId;
 use crate::link::{LinkId, LinkSet};
 use crate::popular::Popular;
@@ -16,34 +16,11 @@ use crate::time::Time;
 
 /// After so many periods counts fade by half.
 const FADES: u32 = 10;
-/// What was answered is known for so many periods: one answer may be lost.
-const KNOWN: u32 = 3;
 
 /// After so many probes in a row without an answer, over whatever link, ...
 const SILENT_MAX: u32 = 6;
 /// ... a destination is probed in one round of so many.
 const TRIED_AGAIN: u32 = 32;
-
-/// What is probed, and how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Active {
-    /// Of each destination over each link, in seconds.
-    pub period_s: u32,
-    /// Destinations at most, each for its prefix.
-    pub listed: u32,
-}
-
-impl Active {
-    /// For which an answer is known.
-    pub fn lifetime(&self) -> Duration {
-        self.period() * KNOWN
-    }
-
-    /// Of each destination over each link.
-    pub fn period(&self) -> Duration {
-        Duration::from_secs(self.period_s.into())
-    }
-}
 
 /// A connection that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +156,7 @@ impl Survey {
 mod tests {
     use std::collections::BTreeMap;
     use std::ops::Range;
+    use std::time::Duration;
 
     use super::*;
 

@@ -25,6 +25,10 @@ use std::time::Duration;
 
 use crate::time::Time;
 
+/// Names a probe of one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProbeId(pub u64);
+
 /// How much of the way an answer proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {

@@ -6,8 +6,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::algorithm::{Algorithm, Tuple};
-use crate::catalogue::Policy;
+use crate::algorithm::Algorithm;
+use crate::tuple::Tuple;
 
 /// A policy and what people are shown of it: the name of the catalogue, the name that a tuple was given, or the tuple as
 /// it was typed.
@@ -37,11 +37,12 @@ impl Typed<Algorithm> {
     }
 }
 
-impl From<Typed<Algorithm>> for Typed<Policy> {
-    fn from(typed: Typed<Algorithm>) -> Self {
+impl<P> Typed<P> {
+    /// The same under the same name, as another type has it.
+    pub fn map<Q>(self, of: impl FnOnce(P) -> Q) -> Typed<Q> {
         Typed {
-            policy: Policy::Gateway(typed.policy),
-            name: typed.name,
+            policy: of(self.policy),
+            name: self.name,
         }
     }
 }

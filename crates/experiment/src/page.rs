@@ -8,7 +8,7 @@ use anabranch_results::OutputError;
 
 use crate::expected::{Verdict, number};
 use crate::judge::{Check, with_unit};
-use crate::run::Judged;
+use crate::judged::Judged;
 use crate::{Figure, Summary};
 
 /// What was drawn, by figure.

@@ -1,172 +1,21 @@
 //! From a selection of figures to a summary.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anabranch_report::chart::Plot;
-use anabranch_report::{Drawings, Drawn, Reading};
-use anabranch_results::{BuildId, OutputError, ResultsDir, Sweep, write_json};
-use anabranch_workload::client::Stop;
-use serde::Serialize;
+use anabranch_report::{Drawings, Drawn};
+use anabranch_results::{OutputError, ResultsDir, write_json};
 
 use crate::context::Known;
-use crate::expected::{Claims, Expected, SeedPlan};
-use crate::files::Files;
-use crate::findings::Table;
-use crate::judge::{Check, Trial};
-use crate::mutation::Row;
+use crate::judged::Judged;
 use crate::page::{self, Plots};
-use crate::{
-    Context, Experiment, ExperimentError, Figure, Findings, Mutation, Seeds, Selection, World,
-};
-
-/// How far the work on a figure is, for whoever draws a progress bar. Called from several threads.
-pub trait Progress: Sync {
-    /// A figure begins.
-    fn figure(&self, figure: &Figure);
-    /// So many of so many runs of it are done.
-    fn runs(&self, done: usize, of: usize);
-    /// Some runs may be there already; those of another build are not used.
-    fn resumed(&self, _sweep: &Sweep) {}
-}
-
-/// How an experiment is run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where its runs take place.
-    pub world: World,
-    /// The executable of the gateway under test, for runs in the laboratory.
-    pub binary: PathBuf,
-    /// Fewer seeds and shorter runs, in which a claim whose interval crosses the border is left open.
-    pub quick: bool,
-    /// Instead of those that `expected.toml` judges.
-    pub seeds: Option<Seeds>,
-    /// The seeds are cut into so many, and every claim is judged in each.
-    pub windows: u64,
-    /// A folder whose scenarios and `expected.toml` stand in for the built-in ones.
-    pub files: Option<PathBuf>,
-    /// Plots and results go here.
-    pub out: PathBuf,
-    /// Every plot is written as PNG too.
-    pub png: bool,
-    /// Runs at a time.
-    pub jobs: usize,
-    /// Ends the experiment early, with [`ExperimentError::Interrupted`].
-    pub stop: Stop,
-}
-
-impl Default for Options {
-    /// The simulator, in full, one run at a time, into the present directory.
-    fn default() -> Self {
-        Options {
-            world: World::Sim,
-            binary: PathBuf::new(),
-            quick: false,
-            seeds: None,
-            windows: 1,
-            files: None,
-            out: PathBuf::new(),
-            png: false,
-            jobs: 1,
-            stop: Stop::default(),
-        }
-    }
-}
-
-impl Options {
-    /// Which build makes the results, that of the gateway under test included.
-    pub(crate) fn build(&self) -> Result<BuildId, OutputError> {
-        match self.world {
-            World::Lab => BuildId::running_with(&self.binary),
-            World::Sim => BuildId::running(),
-        }
-    }
-}
+use crate::summary::Note;
+use crate::{ExperimentError, Mutation, Options, Progress, Selection, Summary};
 
 const SUMMARY: &str = "summary.json";
 /// For people.
-pub(crate) const PAGE: &str = "report.html";
-
-/// The result of an experiment; written as `summary.json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
-    /// Its name.
-    pub experiment: &'static str,
-    /// Where it ran.
-    pub world: World,
-    /// Whether it had fewer seeds and shorter runs.
-    pub quick: bool,
-    /// What made it.
-    pub build: BuildId,
-    /// Those that were judged.
-    pub seeds: Seeds,
-    /// Those that parameters and bounds were chosen on.
-    pub fit: Seeds,
-    /// Every claim was judged in so many windows of the seeds.
-    pub windows: usize,
-    /// The folder of the files; none if they are those built in.
-    pub folder: Option<PathBuf>,
-    /// SHA-256 of the files, by their names.
-    pub files: BTreeMap<&'static str, String>,
-    /// No problems.
-    pub valid: bool,
-    /// Why a run cannot be trusted; with it the experiment ends.
-    pub problems: Vec<String>,
-    /// Runs that were carried out twice.
-    pub repeated: usize,
-    /// All figures that were to be run are in it.
-    pub complete: bool,
-    /// Every claim with its verdict.
-    pub checks: Vec<Check>,
-    /// What a reader should know beside them.
-    pub notes: Vec<Note>,
-    /// What the README shows under the claims.
-    pub(crate) tables: Vec<Table>,
-    /// Those of all figures.
-    pub plots: Drawn,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Note {
-    pub figure: &'static str,
-    pub text: String,
-}
-
-impl Summary {
-    fn begun(judged: &Judged, build: BuildId) -> Self {
-        let Judged {
-            experiment,
-            files,
-            trial,
-            ..
-        } = judged;
-        Summary {
-            experiment: experiment.name,
-            world: trial.world,
-            quick: trial.quick,
-            build,
-            seeds: trial.seeds,
-            fit: trial.fit,
-            windows: trial.windows.len(),
-            folder: files.folder().map(Path::to_owned),
-            files: files.digests(),
-            valid: true,
-            problems: Vec::new(),
-            repeated: 0,
-            complete: false,
-            checks: Vec::new(),
-            notes: Vec::new(),
-            tables: Vec::new(),
-            plots: Drawn::default(),
-        }
-    }
-
-    /// Whether the runs can be trusted and agree with what is stated of all claims.
-    pub fn passes(&self) -> bool {
-        self.valid && self.checks.iter().all(|check| check.pass)
-    }
-}
+const PAGE: &str = "report.html";
 
 /// Where a summary grows, in place of that of an earlier experiment, whose plots go away with it.
 struct Written<'a> {
@@ -247,116 +96,6 @@ pub fn run(
     Ok(summary)
 }
 
-/// An experiment's files, what they say, and whose seeds are judged.
-pub(crate) struct Judged {
-    pub experiment: &'static Experiment,
-    pub files: Files,
-    pub readings: Vec<Reading>,
-    claims: Claims,
-    trial: Trial,
-}
-
-impl Judged {
-    pub fn new(
-        experiment: &'static Experiment,
-        options: &Options,
-    ) -> Result<Self, ExperimentError> {
-        let files = Files::of(experiment, options.files.as_deref())?;
-        let Expected {
-            seeds,
-            readings,
-            claims,
-        } = experiment.expected(&files)?;
-        Ok(Judged {
-            experiment,
-            files,
-            readings,
-            claims,
-            trial: trial(&seeds, options)?,
-        })
-    }
-
-    pub fn context<'a>(
-        &'a self,
-        options: &'a Options,
-        progress: &'a dyn Progress,
-        known: &'a Known,
-        mutation: &'static Mutation,
-    ) -> Context<'a> {
-        let context = Context::new(options, progress, &self.files, self.trial.seeds, known);
-        context.broken(mutation)
-    }
-
-    /// Every claim beside its observation, in the order they were observed.
-    pub fn judge(&self, figure: &str, findings: &Findings) -> Result<Vec<Check>, ExperimentError> {
-        let trial = &self.trial;
-        let none = Default::default();
-        let mine = self.claims.get(figure).unwrap_or(&none);
-        let mut seen = BTreeSet::new();
-        let mut checks = Vec::new();
-        for (key, observation) in &findings.observed {
-            let claim = mine
-                .get(key)
-                .filter(|claim| claim.world == trial.world)
-                .ok_or_else(|| ExperimentError::Unexpected {
-                    figure: figure.into(),
-                    claim: key.clone(),
-                })?;
-            if !seen.insert(key.as_str()) {
-                return Err(ExperimentError::Twice {
-                    figure: figure.into(),
-                    claim: key.clone(),
-                });
-            }
-            checks.push(Check::of_claim(figure, key, claim, observation, trial));
-        }
-        let missing = mine
-            .iter()
-            .find(|(key, claim)| claim.world == trial.world && !seen.contains(key.as_str()));
-        if let Some((key, _)) = missing {
-            return Err(ExperimentError::Unobserved {
-                figure: figure.into(),
-                claim: key.clone(),
-            });
-        }
-        let theories = findings.theories.iter();
-        checks.extend(theories.map(|theory| Check::of_theory(figure, theory, trial)));
-        Ok(checks)
-    }
-
-    /// What is to be found of a claim under mutations.
-    pub fn row(&self, check: &Check) -> Row {
-        let claim = check.key.as_ref();
-        let claim = claim.and_then(|key| self.claims.get(&check.figure)?.get(key));
-        Row {
-            figure: check.figure.clone(),
-            claim: check.key.clone().unwrap_or_else(|| check.claim.clone()),
-            stated: check.stated,
-            named: claim.map_or_else(Vec::new, |claim| claim.fails_under.clone()),
-            fails: Vec::new(),
-        }
-    }
-}
-
-/// Whose seeds are judged: those that were asked for, or as many of the file's as the run has time for.
-fn trial(plan: &SeedPlan, options: &Options) -> Result<Trial, ExperimentError> {
-    let seeds = options
-        .seeds
-        .unwrap_or(match (options.quick, options.world) {
-            (true, World::Lab) => plan.judge.begin(1),
-            (true, World::Sim) => plan.judge.begin(plan.quick),
-            (false, World::Lab) => plan.judge.begin(plan.lab),
-            (false, World::Sim) => plan.judge,
-        });
-    Ok(Trial {
-        seeds,
-        windows: seeds.windows(options.windows)?,
-        fit: plan.fit,
-        quick: options.quick,
-        world: options.world,
-    })
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::Arc;
@@ -367,7 +106,10 @@ pub(crate) mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::{File, Observation, Region, Verdict};
+    use crate::{
+        Context, Experiment, Figure, File, Files, Findings, Observation, Region, Seeds, Verdict,
+        World,
+    };
 
     const EXPECTED: &str = "
 [seeds]

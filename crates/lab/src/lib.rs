@@ -28,5 +28,6 @@ pub mod neighbours;
 pub mod product;
 pub mod run;
 pub mod scenario;
+mod setup;
 pub mod topology;
 pub mod trunk;

@@ -19,6 +19,7 @@ mod event;
 mod file;
 mod hosts;
 mod plan;
+mod policy;
 mod record;
 mod series;
 pub mod stats;
@@ -27,13 +28,13 @@ pub mod testing;
 
 pub use anabranch_config::format;
 pub use anabranch_core::multilink::Spread;
-pub use anabranch_core::peers::{self, Peer};
-pub use anabranch_core::{Family, Policy, Typed};
+pub use anabranch_core::{Family, Typed};
 pub use anabranch_line::{
     Buffer, Cable, Change, Codel, FqCodel, Impairments, Leaving, Line, Loss, Lte, MTU_MAX_BYTES,
     MTU_MIN_BYTES, ManagedQueue, NEAREST, Nature, Opportunities, Passage, Queue, Red, Service,
     Sort, Tally, Trace, TraceSource, Waiting,
 };
+pub use anabranch_peers::Peer;
 pub use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
 pub use file::{ScenarioFile, inline_policy};
@@ -42,5 +43,6 @@ pub use plan::{
     Access, Beyond, Control, Declared, Demand, Fault, Group, Growth, LinkPlan, Load, Network,
     Place, Point, Ports, Probe, Recovery, Run, Scenario, Site, Tcp, Trunk,
 };
+pub use policy::{Policy, extend, pages};
 pub use record::{Counts, Link, Record, World};
 pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};

@@ -11,13 +11,13 @@ use std::time::Duration;
 use anabranch_core::multilink::{self, Spread};
 use anabranch_core::rules::file::DEFAULT_CLASS;
 use anabranch_core::rules::{Class, Rule};
-use anabranch_core::{Kind, LinkSpec, Policy, Reach, TargetSpec, Typed};
+use anabranch_core::{Kind, LinkSpec, Reach, TargetSpec, Typed};
 use anabranch_line::{Change, Line, seconds};
 use anabranch_workload::{ArrivalPlan, Direction, Workload};
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::{Families, Hosts, LinkSeries};
+use crate::{Families, Hosts, LinkSeries, Policy};
 
 /// One world, and the policies and seeds to be tried in it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,7 @@
 //! Peers in the gateway's place, in virtual time: who escapes what, and when.
 
-use anabranch_core::catalogue::{self, Target};
+use anabranch_core::catalogue::Target;
+use anabranch_peers::catalogue::ROWS;
 use anabranch_scenario::{Beyond, Change, Direction, Loss, Place, Policy, Record, Scenario};
 
 mod common;
@@ -39,7 +40,7 @@ fn cut(nat: bool, place: Place, end_s: u64) -> Scenario {
 }
 
 fn peer(name: &str) -> Policy {
-    let policy = catalogue::parse(Target::Link, name);
+    let policy = Policy::parse(Target::Link, name);
     policy.unwrap_or_else(|| panic!("{name}")).unwrap()
 }
 
@@ -167,15 +168,12 @@ fn route_control_leaves_a_link_that_loses_packets_and_an_overlay_by_latency_does
 
 #[test]
 fn a_peers_packets_are_counted_and_equal_runs_are_equal() {
-    for row in catalogue::of(Target::Link) {
-        if !matches!(row.policy, Policy::Peer(peer) if peer.is_modelled()) {
-            continue;
-        }
+    for row in ROWS.iter().filter(|row| row.peer.is_modelled()) {
         let scenario = cut(false, Place::LastMile, 40);
-        let [one, other] = [1, 1].map(|seed| play(&scenario, row.policy, seed));
+        let [one, other] = [1, 1].map(|seed| play(&scenario, Policy::Peer(row.peer), seed));
         assert_eq!(one.difference(&other), None, "{}", row.name);
         let probes = one.counts.measuring.packets;
-        let sends = row.policy.cost().probes != "none";
+        let sends = row.peer.cost().probes != "none";
         assert_eq!(probes > 0, sends, "{}: {probes} packets", row.name);
     }
 }

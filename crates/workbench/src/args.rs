@@ -4,9 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anabranch_config::did_you_mean;
-use anabranch_console::args::{hinted, policy};
-use anabranch_core::algorithm::{self, UnknownAlgorithm};
-use anabranch_core::catalogue::{self, Target};
+use anabranch_console::args::hinted;
+use anabranch_core::catalogue::{self, Target, UnknownAlgorithm};
 use anabranch_core::{Algorithm, Typed};
 use anabranch_experiment::Seeds;
 use anabranch_scenario::{Families, World};
@@ -85,6 +84,20 @@ pub enum Command {
     Experiment {
         #[command(subcommand)]
         command: ExperimentCommand,
+    },
+    /// List the policies that scenarios may name, what they need and what they cost
+    ///
+    /// As `anabranch policies` does, with the peers that scenarios put in the gateway's place.
+    #[command(after_help = "Examples:
+  anabranch-lab policies
+  anabranch-lab policies ECMP                    all that is known of one")]
+    Policies {
+        /// Policy whose page is printed
+        #[arg(value_name = "NAME", value_parser = hinted(policies), hide_possible_values = true)]
+        name: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
@@ -175,7 +188,7 @@ pub struct TrialArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// This policy or tuple in place of the file's; may be given several times
-    #[arg(long = "policy", value_name = "NAME", value_parser = policy(), hide_possible_values = true)]
+    #[arg(long = "policy", value_name = "NAME", value_parser = hinted(policies), hide_possible_values = true)]
     pub policies: Vec<String>,
     /// This seed in place of the file's; may be given several times
     #[arg(long = "seed", value_name = "N")]
@@ -360,6 +373,11 @@ pub struct DemoArgs {
     pub out: PathBuf,
 }
 
+fn policies() -> Vec<String> {
+    let pages = anabranch_scenario::pages();
+    pages.map(|page| page.name.to_owned()).collect()
+}
+
 fn gateway_policy(text: &str) -> Result<Typed<Algorithm>, String> {
     if let Some(tuple) =
         anabranch_scenario::inline_policy(text).map_err(|error| error.to_string())?
@@ -369,7 +387,7 @@ fn gateway_policy(text: &str) -> Result<Typed<Algorithm>, String> {
     let named: Result<Algorithm, UnknownAlgorithm> = text.parse();
     named
         .map(Typed::from)
-        .map_err(|error| format!("{error}{}", did_you_mean(text, algorithm::names())))
+        .map_err(|error| format!("{error}{}", did_you_mean(text, catalogue::names())))
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

@@ -25,8 +25,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anabranch_config::BadInput;
-use anabranch_console::{Failures, args::completions};
-use anabranch_core::catalogue::{self, Row};
+use anabranch_console::{Failures, args::completions, policies};
+use anabranch_core::catalogue::Row;
 use clap::Parser;
 
 use args::{Args, Command, ExperimentCommand, SimCommand};
@@ -44,7 +44,8 @@ pub fn run<T: Into<OsString> + Clone>(
     args: impl IntoIterator<Item = T>,
     own: Vec<Row>,
 ) -> ExitCode {
-    let extended = catalogue::extend(own).map_err(|error| BadInput::new(error.to_string()));
+    let extended =
+        anabranch_scenario::extend(own).map_err(|error| BadInput::new(error.to_string()));
     let result = extended
         .map_err(anyhow::Error::from)
         .and_then(|()| dispatch(Args::parse_from(args)));
@@ -84,6 +85,10 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
                 commands::experiment::export(&name, directory)
             }
         },
+        Command::Policies { name, json } => {
+            let pages = anabranch_scenario::pages().collect();
+            policies::run(pages, name.as_deref(), json)
+        }
         Command::Completions { shell } => completions::<Args>(shell),
     }
 }

@@ -3,6 +3,9 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use anabranch_console::policies::{among, measure};
+use anabranch_core::catalogue::{Cost, Page, Parts};
+
 fn anabranch_lab(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch-lab"));
     command.args(words).output().expect("the command was built")
@@ -246,4 +249,40 @@ fn completions_are_generated_for_every_shell_and_know_the_subcommands() {
             assert!(text(&output.stdout).contains(word), "{shell}: {word}");
         }
     }
+}
+
+/// A row of docs/policies.md.
+fn documented(page: &Page) -> String {
+    let Page {
+        name,
+        meaning,
+        source,
+        needs,
+        ..
+    } = page;
+    let Parts {
+        dispatch,
+        granularity,
+        ..
+    } = page.parts;
+    let Cost { state, probes } = page.cost;
+    let parameters = page.parameters.iter();
+    let parameters: Vec<_> = parameters
+        .map(|parameter| format!("`{}` = {}", parameter.name, parameter.default))
+        .collect();
+    let (among, measure, parameters) = (among(page.target), measure(page), parameters.join(", "));
+    format!(
+        "| `{name}` | {among} | {measure} × {dispatch} × {granularity} | {parameters} | {needs} | {state} | {probes} | {meaning} | {source} |\n"
+    )
+}
+
+#[test]
+fn the_page_of_policies_is_all_that_a_scenario_may_name() {
+    let head = "| policy | among | measure × dispatch × granularity | parameters | needs | keeps | sends | chooses | source |\n|---|---|---|---|---|---|---|---|---|\n";
+    let rows = anabranch_scenario::pages().map(|page| documented(&page));
+    let table = head.to_owned() + &rows.collect::<String>();
+    assert!(
+        include_str!("../../../docs/policies.md").ends_with(&table),
+        "docs/policies.md has to end with\n{table}"
+    );
 }

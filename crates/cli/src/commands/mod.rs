@@ -4,7 +4,6 @@ pub mod check;
 pub mod explain;
 pub mod flows;
 pub mod link;
-pub mod policies;
 pub mod prefixes;
 pub mod reload;
 pub mod run;

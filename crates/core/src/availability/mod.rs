@@ -64,7 +64,7 @@ use crate::config::Config;
 use crate::link::{LinkState, Missing};
 use crate::quality::{ProbeQuality, Probes};
 pub use crate::targets::KindsHeard;
-use crate::targets::{Asks, Kind, Reach, TargetRecord, TargetSpec, Targets};
+use crate::targets::{Asks, Kind, ProbeId, Reach, TargetRecord, TargetSpec, Targets};
 use crate::time::Time;
 use complaint::Complaint;
 use falls::Falls;
@@ -147,10 +147,6 @@ pub enum Answers {
     /// The same, and those to packets of no flow are not counted.
     Uncounted,
 }
-
-/// Names a probe of one link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProbeId(pub u64);
 
 /// A probe to send at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_policy::abi::Traffic;
 use anabranch_policy::{Family, PerFamily};
 
-use super::Event;
+use super::{Event, FoundMtu};
 use crate::availability::{Answers, Availability, DownCause, Others, State, Suspicion};
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
@@ -40,15 +40,6 @@ pub(super) struct Link {
     pub(super) rounds: Rounds,
     /// The first counters say what was before, and are no traffic.
     is_counted: bool,
-}
-
-/// What a path's packets are kept to, because longer ones vanish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundMtu {
-    /// So long they may be.
-    pub bytes: u32,
-    /// Every other link that could carry longer ones shows the same: it may be that the hosts which are asked answer none.
-    pub is_alike: bool,
 }
 
 /// A link for one address family.

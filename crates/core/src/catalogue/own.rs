@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use anabranch_config::is_name;
 
-use super::{Policy, Row, Target, find, row_of};
-use crate::algorithm::{Algorithm, NAME_CHARS_MAX};
+use super::{NAME_CHARS_MAX, Policy, Row, Target, find, row_of};
+use crate::algorithm::Algorithm;
 use crate::measure::{self, Measure};
 
 static OWN: OnceLock<Vec<Row>> = OnceLock::new();
@@ -46,7 +46,9 @@ pub fn extend(rows: Vec<Row>) -> Result<(), ExtendError> {
     for (index, row) in rows.iter().enumerate() {
         check(row, &rows[..index])?;
     }
-    OWN.set(rows).map_err(|_| ExtendError::Twice)
+    OWN.set(rows).map_err(|_| ExtendError::Twice)?;
+    measure::extend(own().filter_map(|row| row.policy.own_measure()).collect());
+    Ok(())
 }
 
 /// Those that were added.
@@ -74,7 +76,7 @@ impl Policy {
             Policy::Gateway(algorithm) => {
                 Some(algorithm.measure).filter(|measure| measure.is_own())
             }
-            Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => None,
+            Policy::Packet | Policy::Trunk(_) => None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_policy::Dispatch;
 use serde::Serialize;
 
-use super::Policy;
+use super::{Cost, Needs, Parameter, Parts, Policy, Row, Target, default};
 use crate::algorithm::{Algorithm, Retry, Weighting};
 use crate::link::RateNeed;
 use crate::measure::{self, Distance};
@@ -24,57 +24,125 @@ pub struct Sent {
     pub sockets: &'static str,
 }
 
+/// All that people are told of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// As files, commands and reports write it.
+    pub name: &'static str,
+    /// Understood as well.
+    pub alias: Option<&'static str>,
+    /// In a few words.
+    pub meaning: &'static str,
+    /// Where it is defined.
+    pub source: &'static str,
+    /// What it chooses among.
+    pub target: Target,
+    /// It is used where nothing is named.
+    pub is_default: bool,
+    /// As files write it without a name.
+    pub tuple: Option<String>,
+    /// In the words of files.
+    pub parts: Parts,
+    /// The measure is divided by what links were given.
+    pub by_rate: bool,
+    /// What paths are compared by, in words.
+    pub measured: &'static str,
+    /// How far away that looks which paths are compared by.
+    pub distance: Distance,
+    /// Between two measurements, where a timer says when.
+    pub period: Option<Duration>,
+    /// What may be set, with its defaults.
+    pub parameters: Vec<Parameter>,
+    /// What has to be there.
+    pub needs: Needs,
+    /// What it costs.
+    pub cost: Cost,
+    /// What is sent for it.
+    pub sent: Sent,
+    /// Which sites it suits, and which not.
+    pub suits: Vec<&'static str>,
+}
+
+impl Row {
+    /// What people are told of it.
+    pub fn page(&self) -> Page {
+        let policy = &self.policy;
+        let algorithm = match policy {
+            Policy::Gateway(algorithm) => Some(algorithm),
+            Policy::Packet | Policy::Trunk(_) => None,
+        };
+        let parts = policy.parts();
+        Page {
+            name: self.name,
+            alias: self.alias,
+            meaning: self.meaning,
+            source: self.source,
+            target: policy.target(),
+            is_default: default(policy.target()) == self,
+            tuple: algorithm.map(Algorithm::tuple),
+            parts,
+            by_rate: algorithm.is_some_and(|it| it.weighting == Weighting::Rate),
+            measured: algorithm.map_or(parts.measure, Algorithm::measured),
+            distance: policy.distance(),
+            period: policy.period(),
+            parameters: policy.parameters(),
+            needs: policy.needs(),
+            cost: policy.cost(),
+            sent: policy.sent(),
+            suits: policy.suits(),
+        }
+    }
+}
+
 impl Policy {
     /// How far away that looks which paths are compared by.
-    pub fn distance(&self) -> Distance {
+    fn distance(&self) -> Distance {
         match self {
             Policy::Gateway(algorithm) => algorithm.distance(),
             Policy::Packet | Policy::Trunk(_) => Distance::Local,
-            Policy::Peer(peer) => peer.distance(),
         }
     }
 
     /// Between two measurements, where a timer says when.
-    pub fn period(&self) -> Option<Duration> {
+    fn period(&self) -> Option<Duration> {
         match self {
             Policy::Gateway(algorithm) => {
                 let active = algorithm.active.map(|active| active.period());
                 algorithm.period.or(active)
             }
             Policy::Packet => None,
-            Policy::Peer(peer) => peer.period(),
             Policy::Trunk(spread) => spread.period(),
         }
     }
 
     /// What is sent for it.
-    pub fn sent(&self) -> Sent {
+    fn sent(&self) -> Sent {
         match self {
             Policy::Gateway(algorithm) => algorithm.sent(),
-            Policy::Peer(peer) => peer.sent(),
             Policy::Packet | Policy::Trunk(_) => Sent::nothing(),
         }
     }
 
     /// Which sites it suits, and which not.
-    pub fn suits(&self) -> Vec<&'static str> {
+    fn suits(&self) -> Vec<&'static str> {
         match self {
             Policy::Gateway(algorithm) => algorithm.suits(),
             Policy::Packet => vec![
                 "a site whose own addresses all providers route to it, and whose hosts bear packets out of order",
             ],
-            Policy::Peer(_) => vec!["comparisons: it stands in the gateway's place"],
             Policy::Trunk(spread) => vec![spread.suits()],
         }
     }
 }
 
 impl Sent {
-    pub(crate) fn nothing() -> Sent {
+    /// Nothing, from no socket.
+    pub fn nothing() -> Sent {
         Sent::new("none", "none")
     }
 
-    pub(crate) fn new(bytes: impl Into<String>, sockets: &'static str) -> Sent {
+    /// So many bytes from these sockets.
+    pub fn new(bytes: impl Into<String>, sockets: &'static str) -> Sent {
         Sent {
             bytes: bytes.into(),
             sockets,

@@ -4,7 +4,7 @@ use anabranch_policy::Load;
 use serde::Deserialize;
 
 use super::*;
-use crate::algorithm::TupleError;
+use crate::tuple::TupleError;
 use crate::typed::Typed;
 
 #[derive(Debug, Deserialize)]
@@ -21,7 +21,7 @@ fn parse(text: &str) -> Result<Typed<Algorithm>, String> {
 fn algorithms() -> impl Iterator<Item = (&'static str, Algorithm)> {
     all().filter_map(|row| match row.policy {
         Policy::Gateway(algorithm) => Some((row.name, algorithm)),
-        Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => None,
+        Policy::Packet | Policy::Trunk(_) => None,
     })
 }
 

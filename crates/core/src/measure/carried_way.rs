@@ -1,7 +1,7 @@
 use super::{Better, Distance, Measure, Observed, Taken};
 use crate::bandwidth::AvailableBandwidth;
+use crate::link::Direction;
 use crate::link::RateNeed;
-use crate::rules::Direction;
 
 /// Bytes carried in the last period in the direction of the flow, where that is known, else in the link's bottleneck direction
 /// (Guo 2004 section III.C): a link may carry less than others altogether, and more of what the flow will add to.

@@ -17,6 +17,7 @@ mod st_out;
 pub mod toy;
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anabranch_policy::Load;
@@ -24,10 +25,8 @@ use anabranch_policy::abi::Traffic;
 use serde::{Serialize, Serializer};
 
 use crate::bandwidth::LinkLoad;
-use crate::catalogue;
-use crate::link::RateNeed;
+use crate::link::{Direction, RateNeed};
 use crate::own::OwnPolicy;
-use crate::rules::Direction;
 
 pub use active::ACTIVE;
 pub use capacity::{CAPACITY, CAPACITY_ALIKE, CAPACITY_AT_ONCE, CAPACITY_TRUSTING, FlowSizes};
@@ -209,10 +208,17 @@ impl Measure {
     }
 }
 
+static OWN: OnceLock<Vec<&'static Measure>> = OnceLock::new();
+
+/// Adds those of a program's own policies, once.
+pub(crate) fn extend(own: Vec<&'static Measure>) {
+    OWN.get_or_init(|| own);
+}
+
 /// Every measure that files may name.
 pub(crate) fn all() -> impl Iterator<Item = &'static Measure> {
-    let own = catalogue::own().filter_map(|row| row.policy.own_measure());
-    MEASURES.iter().chain(TOYS).copied().chain(own)
+    let own = OWN.get().into_iter().flatten();
+    MEASURES.iter().chain(TOYS).chain(own).copied()
 }
 
 /// The names of those that are so, in quotation marks.

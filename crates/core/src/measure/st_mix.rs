@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::{Better, Distance, Measure, Observed, Taken};
 use crate::bandwidth::{AvailableBandwidth, LinkLoad};
+use crate::link::Direction;
 use crate::link::RateNeed;
-use crate::rules::Direction;
 
 /// ST: how much of the site's own mixture of directions the link can still take.
 ///

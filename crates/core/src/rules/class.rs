@@ -4,7 +4,7 @@ use anabranch_policy::Granularity;
 use serde::Deserialize;
 
 use crate::algorithm::Algorithm;
-use crate::link::{LinkId, LinkSet, OnReturn};
+use crate::link::{Direction, LinkId, LinkSet, OnReturn};
 use crate::sessions::Sessions;
 use crate::typed::Typed;
 
@@ -91,14 +91,4 @@ pub enum WhenNone {
     Any,
     /// The kernel's own routing and NAT carry it.
     Kernel,
-}
-
-/// Seen from the LAN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// Towards the LAN.
-    Down,
-    /// Towards the internet.
-    Up,
 }

@@ -11,16 +11,18 @@ use anabranch_policy::abi::{EXCEPT_MAX, TIERS_MAX};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::class::{Class, Direction, WhenNone};
+use super::class::{Class, WhenNone};
 use super::compile::compile;
 use super::coverage::{Finding, Sight, coverage};
+use super::dscp::{DSCPS, dscp_of, value_of};
 use super::matches::{BadPrefix, ICMP, ICMP6, Matches, Origin, Prefix, TCP, UDP};
 use super::own::OWN_MAX;
 use super::schedule::{Moment, Schedule};
 use super::{RULES_MAX, Rule};
-use crate::algorithm::{Algorithm, granularity_of};
-use crate::link::{LinkSpec, OnReturn};
+use crate::algorithm::Algorithm;
+use crate::link::{Direction, LinkSpec, OnReturn};
 use crate::sessions::SESSION_MAX;
+use crate::tuple::granularity_of;
 use crate::typed::Typed;
 
 /// The name of the class of what no rule matches.
@@ -30,56 +32,9 @@ const NAME_CHARS_MAX: usize = 32;
 const SESSION_MIN: Duration = Duration::from_secs(10);
 const PROTOCOLS: [(&str, u8); 4] = [("tcp", TCP), ("udp", UDP), ("icmp", ICMP), ("icmp6", ICMP6)];
 
-/// Code points that have names: RFC 2474, 2597, 3246, 5865, 8622.
-const DSCPS: [(&str, u8); 24] = [
-    ("be", 0),
-    ("le", 1),
-    ("cs0", 0),
-    ("cs1", 8),
-    ("af11", 10),
-    ("af12", 12),
-    ("af13", 14),
-    ("cs2", 16),
-    ("af21", 18),
-    ("af22", 20),
-    ("af23", 22),
-    ("cs3", 24),
-    ("af31", 26),
-    ("af32", 28),
-    ("af33", 30),
-    ("cs4", 32),
-    ("af41", 34),
-    ("af42", 36),
-    ("af43", 38),
-    ("cs5", 40),
-    ("va", 44),
-    ("ef", 46),
-    ("cs6", 48),
-    ("cs7", 56),
-];
-
 /// The IP protocol of this name.
 pub fn protocol_of(name: &str) -> Option<u8> {
     value_of(&PROTOCOLS, name)
-}
-
-/// The code point of this name or number.
-pub fn dscp_of(text: &str) -> Option<u8> {
-    let number = text.parse().ok().filter(|number| *number < 64);
-    number.or_else(|| value_of(&DSCPS, text))
-}
-
-/// As `dscp_of` reads it: its name if it has one.
-pub fn dscp_name(code: u8) -> String {
-    let named = DSCPS.iter().find(|(_, value)| *value == code);
-    named.map_or_else(|| code.to_string(), |(name, _)| (*name).to_owned())
-}
-
-fn value_of(names: &[(&str, u8)], text: &str) -> Option<u8> {
-    let named = names
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(text));
-    named.map(|(_, value)| *value)
 }
 
 /// A `[[rule]]`.

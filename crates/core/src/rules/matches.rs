@@ -3,7 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use super::file::dscp_name;
+use super::dscp::dscp_name;
 use super::schedule::Schedule;
 
 pub(super) const ICMP: u8 = 1;

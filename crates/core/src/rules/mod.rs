@@ -11,6 +11,7 @@
 mod class;
 mod compile;
 pub mod coverage;
+mod dscp;
 pub mod file;
 mod matches;
 mod own;
@@ -20,8 +21,10 @@ mod schedule;
 mod trial;
 mod written;
 
-pub use class::{Class, Direction, WhenNone};
+pub use crate::link::Direction;
+pub use class::{Class, WhenNone};
 pub use compile::{DoesNotFit, active, compile};
+pub use dscp::dscp_of;
 pub use matches::{BadPrefix, Matches, Origin, Prefix, protocol_name};
 pub use own::{OWN_MAX, OwnTraffic};
 pub use packets::review_packets;

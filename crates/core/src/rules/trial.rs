@@ -6,7 +6,7 @@ use anabranch_policy::abi::BePort;
 use anabranch_policy::{Rules, Traits};
 
 use super::compile::{DoesNotFit, active, compile};
-use super::file::dscp_name;
+use super::dscp::dscp_name;
 use super::matches::{Matches, protocol_name};
 use super::schedule::Moment;
 use super::{RULES_MAX, Rule};

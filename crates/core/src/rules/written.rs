@@ -6,10 +6,10 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::Rule;
-use super::class::{Class, Direction, WhenNone};
+use super::class::{Class, WhenNone};
 use super::matches::Matches;
 use crate::algorithm::{Algorithm, word_of_granularity};
-use crate::link::OnReturn;
+use crate::link::{Direction, OnReturn};
 
 /// What stands behind a key. Names, networks, ports and words of the file need no escapes.
 #[derive(Serialize)]

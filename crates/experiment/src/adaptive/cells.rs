@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anabranch_core::catalogue::{self, Target};
-use anabranch_core::{Policy, RateNeed, Typed};
+use anabranch_core::{RateNeed, Typed};
 use anabranch_results::Summary;
 use anabranch_scenario::stats::ratio;
-use anabranch_scenario::{Declared, Network, Record, Run, Scenario};
+use anabranch_scenario::{Declared, Network, Policy, Record, Run, Scenario};
 use anabranch_workload::Transfer;
 
 use crate::peng::{Testbed, Workload};

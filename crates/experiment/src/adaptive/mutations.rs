@@ -1,6 +1,6 @@
 use anabranch_core::RateNeed;
 use anabranch_core::catalogue::{self, Target};
-use anabranch_scenario::Run;
+use anabranch_scenario::{Policy, Run};
 
 use super::cells::{OURS, declaring};
 use crate::Mutation;
@@ -47,6 +47,7 @@ pub(super) const ALL: &[Mutation] = &[
 
 fn stand_in(run: &Run, name: &str) -> Run {
     let policy = catalogue::find(Target::Link, name).expect("a row").policy;
+    let policy = Policy::from(policy);
     let declares = policy.needs().rates != RateNeed::None;
     again(run, declaring(&run.scenario, declares), policy)
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anabranch_config::BadInput;
-use anabranch_core::{Policy, Typed};
+use anabranch_core::Typed;
 use anabranch_report::chart::Bars;
 use anabranch_results::Summary;
-use anabranch_scenario::{Counts, LinkPlan, Load, Network, Record, Run, Scenario, Tally};
+use anabranch_scenario::{Counts, LinkPlan, Load, Network, Policy, Record, Run, Scenario, Tally};
 
 use crate::{Context, ExperimentError, Files, Sample, simulate};
 

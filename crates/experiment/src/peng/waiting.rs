@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Active, Policy, Typed};
-use anabranch_scenario::{Load, Record, Run, Scenario};
+use anabranch_core::{Active, Typed};
+use anabranch_scenario::{Load, Policy, Record, Run, Scenario};
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Direction, Pattern, ServerId, UserId};
 
 use super::testbed::runs;

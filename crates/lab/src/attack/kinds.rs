@@ -7,17 +7,8 @@ use anabranch_scenario::Family;
 use super::Subject;
 use super::frame::{Ends, Payload, Plan, Range, Recipe, TRACKED, random};
 use super::scene::Scene;
-use super::site::{ATTACKER, CONTAINER, Cable, Site, VICTIM};
+use super::site::{ATTACKER, CONTAINER, Cable, From, Site, VICTIM, foreign};
 use crate::topology::{self, CLIENTS, Result, SERVERS};
-
-/// What the attack sends goes to these addresses, or comes from them: set apart for benchmarks (RFC 2544, RFC 5180), and nobody
-/// else's here. The ISPs' devices count and drop what goes there.
-pub(super) fn foreign(family: Family) -> (IpAddr, u32) {
-    match family {
-        Family::V4 => (Ipv4Addr::new(198, 18, 0, 0).into(), 15),
-        Family::V6 => (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), 48),
-    }
-}
 
 /// One of them.
 fn one_remote(family: Family) -> IpAddr {
@@ -28,15 +19,6 @@ fn one_remote(family: Family) -> IpAddr {
 }
 
 const TTL: u8 = 64;
-
-/// Where an attack comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// A host on the LAN.
-    Lan,
-    /// Beyond the first ISP.
-    Internet,
-}
 
 /// Whose addresses the frames bear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,6 +16,7 @@ mod frame;
 mod innocent;
 mod kinds;
 mod scene;
+mod scenery;
 mod site;
 mod verdicts;
 
@@ -36,7 +37,8 @@ use crate::topology::{LabError, Result, io_error};
 use anabranch_testbed::netns::Namespace;
 use flood::Flood;
 use innocent::{Callers, TCP_PORT, UDP_PORT};
-pub use kinds::{ATTACKS, Attack, From};
+pub use kinds::{ATTACKS, Attack};
+pub use site::From;
 use site::Site;
 pub use verdicts::Verdicts;
 use verdicts::Watch;

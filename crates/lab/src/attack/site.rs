@@ -41,12 +41,19 @@ pub(super) const ISP_DEVICE: &str = "customer";
 const BRIDGE: &str = "br0";
 const SERVERS: u32 = 8;
 const ISPS: [&str; 3] = ["fiber", "cable", "lte"];
-/// The link that may be broken; attacks from outside come by the first.
-pub(super) const BROKEN: usize = 1;
 const RATE_BPS: u64 = 1_000_000_000;
 /// By which links are further that are not the nearest.
 const DETOUR: Duration = Duration::from_millis(100);
 const READY: Duration = Duration::from_secs(20);
+
+/// Where an attack comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// A host on the LAN.
+    Lan,
+    /// Beyond the first ISP.
+    Internet,
+}
 
 /// A running site. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
 pub(super) struct Site {
@@ -312,10 +319,10 @@ impl Site {
 
     /// Packets that the cables from the attack's end to the gateway had no room for. Of the attack, but for an
     /// innocent's now and then.
-    pub fn refused(&self, from: super::From) -> Result<u64> {
+    pub fn refused(&self, from: From) -> Result<u64> {
         let cables: &[_] = match from {
-            super::From::Lan => &[(&self.attacker, HOST_DEVICE), (&self.switch, "gateway")],
-            super::From::Internet => &[(&self.routers[0], ISP_DEVICE)],
+            From::Lan => &[(&self.attacker, HOST_DEVICE), (&self.switch, "gateway")],
+            From::Internet => &[(&self.routers[0], ISP_DEVICE)],
         };
         let mut refused = 0;
         for (namespace, device) in cables {
@@ -356,6 +363,15 @@ impl Site {
             drops += report.device_drops + unread;
         }
         Ok(drops)
+    }
+}
+
+/// What the attack sends goes to these addresses, or comes from them: set apart for benchmarks (RFC 2544, RFC 5180), and nobody
+/// else's here. The ISPs' devices count and drop what goes there.
+pub(super) fn foreign(family: Family) -> (IpAddr, u32) {
+    match family {
+        Family::V4 => (Ipv4Addr::new(198, 18, 0, 0).into(), 15),
+        Family::V6 => (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), 48),
     }
 }
 

@@ -7,13 +7,14 @@ use anabranch_api::LinkState;
 use anabranch_workload::client::Stop;
 
 use super::flows::Ledger;
+use super::ground::{CUSTOMER, Ground, address_customer, address6, route, until};
 use super::judge::{Event, Harm, Part};
+use super::links::Links;
 use super::plan::{Happening, NAMES, Step};
 use super::services::{
     Services, flush_policy_table, lead_guest, leave_guest, load_container_rules, load_vpn_rules,
     make_policy_table, stop,
 };
-use super::site::{CUSTOMER, Ground, Links, address_customer, address6, route, until};
 use crate::daemon::Daemon;
 use crate::topology::ready::within;
 use crate::topology::{Result, wan};

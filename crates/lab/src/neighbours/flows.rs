@@ -17,8 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use super::ground::{HOSTS_OWN, link_of};
 use super::judge::{Attempt, Event, Flow, Harm, PATIENCE_MS, Part, Record, SILENCE_MS, Way};
-use super::site::{HOSTS_OWN, link_of};
 
 const BETWEEN_EXCHANGES: Duration = Duration::from_millis(250);
 const BETWEEN_NEW_FLOWS: Duration = Duration::from_millis(150);

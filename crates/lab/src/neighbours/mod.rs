@@ -8,8 +8,11 @@
 
 mod actors;
 mod flows;
+mod ground;
 pub mod judge;
+mod links;
 mod plan;
+mod programs;
 mod roles;
 mod services;
 mod site;
@@ -25,10 +28,11 @@ use serde::Serialize;
 use crate::topology::{LabError, Result};
 use actors::{Stage, act_on_links, act_on_services};
 use flows::{Ledger, watch_machine};
+use ground::Ground;
 use judge::{Event, Verdict, judge};
 use plan::LINKS;
 use roles::{Role, roles};
-use site::{Ground, Site};
+use site::Site;
 
 /// What to run.
 #[derive(Debug, Clone)]

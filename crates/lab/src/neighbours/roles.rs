@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use anabranch_workload::client::Stop;
 
 use super::flows::{Ledger, Target, Watch, serve, watch};
+use super::ground::{BOX, Ground, KERNEL_PORT, PORT, VIRTUAL, servers};
 use super::judge::{Part, Way};
 use super::plan::{Choices, LINKS};
-use super::services::{CONTAINER, MESH_PEER, PUBLISHED_PORT, SERVICE_PORT, VIRTUAL};
-use super::site::{BOX, Ground, KERNEL_PORT, PORT, servers};
+use super::services::{CONTAINER, MESH_PEER, PUBLISHED_PORT, SERVICE_PORT};
 use crate::topology::{Result, io_error};
 use anabranch_testbed::netns::Namespace;
 

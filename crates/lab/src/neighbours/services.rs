@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::ground::{GUEST, GUEST6, Ground, LAN, VIRTUAL, address, address6, until};
 use super::plan::{Choices, LINKS};
-use super::site::{GUEST, GUEST6, Ground, LAN, address, address6, program, until};
+use super::programs::{in_own_run, start_script};
 use crate::topology::wan;
 use crate::topology::{Result, io_error};
 use anabranch_testbed::netns::{self, Child, Namespace};
@@ -14,7 +15,6 @@ pub(super) const CONTAINER: &str = "172.17.0.2";
 /// Inside the container, and outside it.
 pub(super) const SERVICE_PORT: u16 = 80;
 pub(super) const PUBLISHED_PORT: u16 = 8080;
-pub(super) const VIRTUAL: &str = "192.168.1.254";
 /// Behind the router of the policy table.
 pub(super) const MESH_PEER: &str = "100.100.1.1";
 /// Of the rule that leads a LAN host to a link.
@@ -205,11 +205,6 @@ fn source_rules(the_box: &Namespace, change: &str) -> netns::Result<()> {
     Ok(())
 }
 
-/// Files of process ids have fixed places under /run, so that who writes some is given a /run of its own. `line` is shell's.
-pub(super) fn in_own_run(line: &str) -> String {
-    format!("mount -t tmpfs run /run && {line}")
-}
-
 fn start_hidden(namespace: &Namespace, line: &str, directory: &Path, name: &str) -> Result<Child> {
     start_script(
         namespace,
@@ -217,23 +212,6 @@ fn start_hidden(namespace: &Namespace, line: &str, directory: &Path, name: &str)
         directory,
         name,
     )
-}
-
-/// Runs a line of shell, whose mounts nobody else sees.
-pub(super) fn start_script(
-    namespace: &Namespace,
-    line: &str,
-    directory: &Path,
-    name: &str,
-) -> Result<Child> {
-    let script = directory.join(format!("{name}.sh"));
-    let text = format!("#!/bin/sh\n{line}\n");
-    std::fs::write(&script, text).map_err(io_error(format!("writing {}", script.display())))?;
-    let line = format!(
-        "unshare --mount --propagation private sh {}",
-        script.display()
-    );
-    program(namespace, &line, directory, name)
 }
 
 /// The box as a router of the virtual address. Its peer has a greater priority.

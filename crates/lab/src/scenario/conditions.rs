@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use crate::run::Recording;
 use crate::topology::{Lab, LabSpec, Result, tcp};
 use anabranch_testbed::emulator::{Fates, LinkReport};
-use anabranch_testbed::netns::{Counters, Namespace};
+use anabranch_testbed::netns::Counters;
 
 /// Of the gateway's ICMP echo requests, with their IP header (RFC 792, RFC 4443).
 fn probe_bytes(family: Family) -> u64 {
@@ -59,7 +59,7 @@ impl Conditions {
             }),
             asked: lab.asked(),
             fates: lines.collect::<Result<_, _>>()?,
-            retransmitted: retransmitted(lab.clients())? + retransmitted(lab.internet())?,
+            retransmitted: tcp::retransmitted(lab.clients())? + tcp::retransmitted(lab.internet())?,
             anabranch: status.as_ref().zip(gateway).map(|(status, gateway)| {
                 format!("anabranch {}, policy {}", status.version, gateway.policy)
             }),
@@ -122,11 +122,6 @@ fn since(before: Tally, after: Tally) -> Tally {
         packets: after.packets - before.packets,
         bytes: after.bytes - before.bytes,
     }
-}
-
-/// TCP segments sent again since the namespace was made (RFC 4022, tcpRetransSegs).
-pub(crate) fn retransmitted(namespace: &Namespace) -> Result<u64> {
-    Ok(namespace.protocol_counter("RetransSegs")?)
 }
 
 /// Everything a reader needs to repeat the run, or to doubt it.

@@ -10,14 +10,13 @@ mod conditions;
 mod plan;
 mod watch;
 
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_api::{LinkState as Found, LinkStatus, PathStatus};
 use anabranch_scenario::{Families, Fault, Network, Policy, Record, Run, Site, World};
-use anabranch_workload::client::{Stop, TransferEvent};
+use anabranch_workload::client::TransferEvent;
 
 use crate::daemon::Daemon;
 use crate::run::{Recording, Senders};
@@ -26,21 +25,12 @@ use crate::trunk;
 use conditions::Conditions;
 use watch::Watch;
 
-pub(crate) use conditions::retransmitted;
+pub use crate::setup::Setup;
 pub use watch::{LinkNow, Moment, PathNow, Transfers};
 
 /// For every link to answer its first probes.
 const READY: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
-
-/// What a run needs besides the scenario.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// The executable whose `run` is the gateway under test.
-    pub binary: PathBuf,
-    /// Ends the run early. What has happened by then is recorded, as an invalid run.
-    pub stop: Stop,
-}
 
 /// Carries out one run: of a site here, of a trunk in [`crate::trunk`]. `progress` is told the time since the run
 /// began, in the scenario's sampling period.

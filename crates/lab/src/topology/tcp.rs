@@ -128,6 +128,11 @@ pub fn differences(tcp: &Tcp, families: Families) -> Vec<&'static str> {
     differences
 }
 
+/// TCP segments sent again since the namespace was made (RFC 4022, tcpRetransSegs).
+pub(crate) fn retransmitted(namespace: &Namespace) -> Result<u64> {
+    Ok(namespace.protocol_counter("RetransSegs")?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

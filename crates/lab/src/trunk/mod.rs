@@ -35,7 +35,7 @@ use anabranch_workload::client::{self, ClientConfig};
 
 use crate::daemon::Daemon;
 use crate::run::demand;
-use crate::scenario::Setup;
+use crate::setup::Setup;
 use crate::topology::{LabError, Result, ZEROS};
 use anabranch_testbed::netns::Namespace;
 use nodes::Nodes;

@@ -7,8 +7,8 @@ use anabranch_scenario::{Change, Direction, Event, Families, Family, Fault, Host
 
 use super::access::{self, BURST_BYTES, Host};
 use super::order;
-use super::plan::{Plan, frame_limit_bytes, frame_rate_bps, sublink_of};
-use crate::scenario::{Setup, retransmitted};
+use super::plan::{Plan, TRUNK, frame_limit_bytes, frame_rate_bps, sublink, sublink_of};
+use crate::setup::Setup;
 use crate::topology::{
     Anabranch, CLIENTS, HttpServer, LabError, Result, SERVER_PORT, SERVERS, distance, io_error,
     lan_network, let_forward, server_network, settle, tcp,
@@ -16,9 +16,6 @@ use crate::topology::{
 use anabranch_testbed::emulator::{Emulator, End, Lateness, Link, LinkShape, MTU_MAX_BYTES};
 use anabranch_testbed::netns::Namespace;
 use anabranch_workload::client::Addresses;
-
-/// The trunk device of each node.
-pub(super) const TRUNK: &str = "trunk0";
 
 /// A network of two nodes: of IPv4 10.`kind`.`number`.0/30.
 #[derive(Debug, Clone, Copy)]
@@ -73,11 +70,6 @@ impl Pair {
         }
         Ok(())
     }
-}
-
-/// A sublink's device, the same name at both nodes.
-pub(super) fn sublink(index: usize) -> String {
-    format!("sub{index}")
 }
 
 /// Everything that was built. Dropping it ends its processes, then removes its namespaces.
@@ -168,7 +160,7 @@ impl Nodes {
 
     /// Data segments that the servers have sent again.
     pub fn retransmitted(&self) -> Result<u64> {
-        retransmitted(&self.servers)
+        tcp::retransmitted(&self.servers)
     }
 
     /// What has come out of an emulated sublink.

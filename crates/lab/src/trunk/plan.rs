@@ -10,6 +10,8 @@ use anabranch_scenario::{
 
 use crate::topology::{LabError, Result, tcp};
 
+/// The trunk device of each node.
+pub(super) const TRUNK: &str = "trunk0";
 /// Bytes of an Ethernet header: shapers count them, rates and buffers of a scenario do not.
 pub(super) const ETHERNET_BYTES: u64 = 14;
 /// The IP packet that rates are converted for.
@@ -20,6 +22,11 @@ const CLIENTS_MAX: u32 = 10_000;
 const SERVERS_MAX: u32 = 200;
 /// Packets of a buffer given in packets are counted as full ones: the shaper counts bytes.
 pub(super) const FRAME_BYTES: u64 = PACKET_BYTES + ETHERNET_BYTES;
+
+/// A sublink's device, the same name at both nodes.
+pub(super) fn sublink(index: usize) -> String {
+    format!("sub{index}")
+}
 
 /// A run that these nodes can carry out.
 #[derive(Debug, Clone)]
@@ -113,7 +120,7 @@ impl<'a> Plan<'a> {
         let control = &self.trunk.control;
         let mut text = format!(
             "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck = \"{}ms\"\noverload = \"{}%\"\nshrink = \"{}%\"\nmoved = \"{}%\"\nslot = \"{}ms\"\nslots = {}\nbin = \"{}\"\ntarget = \"{}\"\n",
-            super::nodes::TRUNK,
+            TRUNK,
             self.scheme(),
             control.check_period.as_secs_f64() * 1e3,
             control.overload_percent,
@@ -132,7 +139,7 @@ impl<'a> Plan<'a> {
             let _ = writeln!(
                 text,
                 "sublink.s{i} = {{ device = \"{}\", rate = \"{}bit\" }}",
-                super::nodes::sublink(i),
+                sublink(i),
                 line.rate_bps
             );
         }

@@ -5,7 +5,8 @@ use std::path::Path;
 use anabranch_config::{BadInput, Source, did_you_mean};
 use anabranch_core::catalogue::{self, Needs, Target};
 use anabranch_core::rules::review_packets;
-use anabranch_core::{Algorithm, Typed};
+use anabranch_core::{Algorithm, TupleError, Typed};
+use anabranch_peers::catalogue as peers;
 use serde::Deserialize;
 
 use super::written::PolicyText;
@@ -33,7 +34,7 @@ pub(super) fn policies(
     ground: Ground<'_>,
 ) -> Result<Vec<Typed<Policy>>, BadInput> {
     let Some(written) = written else {
-        let default = catalogue::default(ground.target()).policy;
+        let default = Policy::from(catalogue::default(ground.target()).policy);
         return fits(&default.into(), ground)
             .map(|()| vec![default.into()])
             .map_err(|problem| source.bad(&["policies"], problem));
@@ -121,7 +122,7 @@ fn add(policies: &mut Vec<Typed<Policy>>, policy: Typed<Policy>) -> Result<(), S
 /// The policy of this name on this network, or why there is none.
 pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Typed<Policy>, String> {
     let target = ground.target();
-    let policy = match catalogue::parse(target, name) {
+    let policy = match Policy::parse(target, name) {
         Some(policy) => policy?.into(),
         None => return Err(unknown(name, target)),
     };
@@ -134,7 +135,7 @@ fn unknown(name: &str, target: Target) -> String {
         Target::Link => (Target::Sublink, "shares a trunk", "a site with links"),
         Target::Sublink => (Target::Link, "is a gateway's policy", "a trunk"),
     };
-    match catalogue::parse(other, name) {
+    match Policy::parse(other, name) {
         Some(Ok(policy)) => format!("{policy} {of_other} and this is {this}; allowed: {allowed}"),
         _ => {
             let meant = did_you_mean(name, allowed.split(", "));
@@ -144,14 +145,14 @@ fn unknown(name: &str, target: Target) -> String {
 }
 
 fn names(target: Target) -> String {
-    let spellings: Vec<_> = catalogue::of(target)
-        .flat_map(|row| row.spellings())
-        .collect();
-    spellings.join(", ")
+    Policy::spellings(target).collect::<Vec<_>>().join(", ")
 }
 
 fn tuple(typed: Typed<Algorithm>, ground: Ground<'_>) -> Result<Typed<Policy>, String> {
-    let policy = typed.into();
+    if let Some(peer) = peers::find(&typed.name) {
+        return Err(TupleError::NameTaken(peer.name).to_string());
+    }
+    let policy = typed.map(Policy::Gateway);
     match ground.target() {
         Target::Link => fits(&policy, ground).map(|()| policy),
         Target::Sublink => Err(format!(

@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use anabranch_config::{BadInput, Source};
 use anabranch_core::rules::file::{self, DefaultTable, RuleTable};
 use anabranch_core::rules::{Matches, Origin, Prefix};
-use anabranch_core::{LinkSpec, Policy, Typed};
+use anabranch_core::{LinkSpec, Typed};
 
-use crate::{Families, Hosts, Load, Network, Site};
+use crate::{Families, Hosts, Load, Network, Policy, Site};
 
 const TCP: u8 = 6;
 /// Ephemeral ports, as Linux has them by default.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_core::peers::Table;
 use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Opening as Opened, Question, Time};
+use anabranch_peers::Table;
 use anabranch_policy::abi::{
     BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL, STATE_FIN_REMOTE,
     STATE_REPLIED, STATE_ROUTED, Traffic, Traits,
@@ -21,7 +21,6 @@ use anabranch_policy::{
 };
 
 use super::FAMILY;
-use super::replay::Bound;
 use super::told::{Told, Try};
 use crate::draws::Draws;
 use crate::net::{FlowId, Net, Packet, SideId};
@@ -262,6 +261,19 @@ struct Opening {
     prefix: Prefix,
     /// Its remote end.
     to: Option<SocketAddr>,
+}
+
+/// What the gateway knows of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Whose choice it was.
+    pub class: ClassId,
+    /// That its packets take.
+    pub link: LinkId,
+    /// Bits of `STATE_…`.
+    pub state: u32,
+    /// Links that failed it.
+    pub tried: Tried,
 }
 
 impl Nat {

@@ -4,12 +4,12 @@
 //! the route of its destination, or, where the peer has none, a random or hashed choice among all links. Nothing is ended with
 //! a link.
 //!
-//! [`Table`]: anabranch_core::peers::Table
+//! [`Table`]: anabranch_peers::Table
 
 use std::collections::BTreeMap;
 
-use anabranch_core::peers::{Control, Inward, Journey, Peer, Sent};
 use anabranch_core::{ClassId, LinkId, Time};
+use anabranch_peers::{Control, Inward, Journey, Peer, Sent};
 use anabranch_policy::paths::Prefix;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

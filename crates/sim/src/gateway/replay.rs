@@ -7,14 +7,16 @@ use std::net::IpAddr;
 use anabranch_core::{
     Balancer, ClassId, ClassSpec, Config, DataPlane, LinkId, LinkSpec as Told, Time,
 };
+use anabranch_policy::Rules;
 use anabranch_policy::paths::{Paths, Prefix};
-use anabranch_policy::{Rules, Tried};
 
 use super::{Ends, Gateway, Lines, Pair, Plane};
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::net::{FlowId, FlowSpec, Net, News, Packet, Path, PathId, SideId, SiteId, Work};
 use crate::tcp::{Segment, TcpConfig};
 use crate::world::{Onward, Site, World};
+
+pub use super::nat::Bound;
 
 /// Never waited for.
 const LINE: LinkSpec = LinkSpec {
@@ -23,19 +25,6 @@ const LINE: LinkSpec = LinkSpec {
     buffer: Buffer::Unlimited,
     loss: Loss::None,
 };
-
-/// What the gateway knows of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
-    /// Whose choice it was.
-    pub class: ClassId,
-    /// That its packets take.
-    pub link: LinkId,
-    /// Bits of `STATE_…`.
-    pub state: u32,
-    /// Links that failed it.
-    pub tried: Tried,
-}
 
 /// A gateway and flows that nobody moves but its owner.
 #[derive(Debug)]

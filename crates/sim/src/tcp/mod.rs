@@ -9,9 +9,11 @@
 //! to send; then [`Endpoint::poll_timeout`].
 
 mod bbr;
+mod burst;
 mod control;
 mod hystart;
 mod pacing;
+mod phase;
 mod rack;
 mod rate;
 mod receiver;

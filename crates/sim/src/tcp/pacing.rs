@@ -4,16 +4,12 @@
 //! the pacing rate. Whoever was late, for want of a window, catches up by half of each burst at most.
 
 use super::bbr::{Ack, Bbr};
+use super::burst::{BURST_LEAST, burst};
 use super::control::Window;
 use super::{Control, TcpConfig};
 
 /// So many segments of a connection leave unpaced, `tcp_update_skb_after_send`.
 const UNPACED: u32 = 9;
-/// A burst is what passes in this part of a second (`sk_pacing_shift`), `net.ipv4.tcp_min_tso_segs` at least, and no more
-/// than one buffer of the kernel's holds.
-const BURSTS_PER_SECOND: f64 = 1024.;
-const BURST_LEAST: u32 = 2;
-const BURST_MOST_BYTES: u32 = 1 << 16;
 /// `net.ipv4.tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
 const SLOW_START_GAIN: f64 = 2.;
 const AVOIDANCE_GAIN: f64 = 1.2;
@@ -137,12 +133,6 @@ fn window_rate_pps(window: &Window, outstanding: u32, srtt_ns: u64) -> f64 {
         AVOIDANCE_GAIN
     };
     gain * window.cwnd().max(f64::from(outstanding)) * 1e9 / srtt_ns as f64
-}
-
-/// How many segments leave together, of which there are `least` at least.
-pub fn burst(rate_pps: f64, least: u32, config: &TcpConfig) -> u32 {
-    let most = (BURST_MOST_BYTES / config.mss_bytes).max(1);
-    ((rate_pps / BURSTS_PER_SECOND) as u32).clamp(least, most.max(least))
 }
 
 /// The clock of one sender's departures.

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use super::bbr::Ack;
 use super::control::Window;
 use super::pacing::{Paced, Sent};
+use super::phase::Phase;
 use super::rack::{Probe, Rack};
 use super::scoreboard::{DUP_THRESHOLD, Scoreboard};
 use super::timer::RetransmissionTimeout;
@@ -17,17 +18,6 @@ use super::{
 pub(super) const FIRST: u32 = 1;
 /// A sender with this end never runs out of data.
 const ENDLESS: u32 = u32::MAX - 1;
-
-/// What is being repaired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Nothing.
-    Open,
-    /// After a fast retransmit, until `recover` is acknowledged.
-    Recovery,
-    /// After a timeout, until `recover` is acknowledged.
-    Loss,
-}
 
 /// What the sender's deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

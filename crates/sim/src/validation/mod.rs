@@ -9,6 +9,7 @@
 //! The numbers of the checks are those of `docs/validation.md`.
 
 mod hash;
+mod mutant;
 mod mutants;
 mod queues;
 mod recovery;
@@ -20,10 +21,11 @@ mod theory;
 use std::fmt;
 
 use anabranch_scenario::stats::{Estimate, mean};
-use mutants::FAR;
+use mutant::FAR;
 
 pub use hash::HASHES;
-pub use mutants::{Mutant, mutants};
+pub use mutant::Mutant;
+pub use mutants::mutants;
 pub use queues::QUEUES;
 pub use recovery::{LOST_SYNS, NEWRENO, TAILS};
 pub use red::RED;

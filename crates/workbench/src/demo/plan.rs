@@ -40,7 +40,7 @@ impl Plan {
         scenario.limit = length;
         scenario.families = families;
         scenario.load = Load::Pages(workload.clone());
-        let policy: Typed<Policy> = policy.into();
+        let policy = policy.map(Policy::Gateway);
         Ok(Self {
             run: Run::new(Arc::new(scenario), policy, SEED, Vec::new()),
             links,

@@ -7,8 +7,8 @@ use std::path::Path;
 use anabranch_config::{BadInput, did_you_mean, read_text};
 use anabranch_console::output::print;
 use anabranch_console::table;
-use anabranch_core::rules::file::{DEFAULT_CLASS, dscp_of, protocol_of};
-use anabranch_core::rules::{Class, Moment, Sample, Trial, Verdict};
+use anabranch_core::rules::file::{DEFAULT_CLASS, protocol_of};
+use anabranch_core::rules::{Class, Moment, Sample, Trial, Verdict, dscp_of};
 use anabranch_daemon::config::{Config, Configuration};
 use anyhow::ensure;
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anabranch_core::peers::Bgp;
+use anabranch_peers::Bgp;
 use anabranch_scenario::Family;
 use anabranch_testbed::netns::{Child, Namespace};
 use tempfile::TempDir;

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anabranch_core::Time;
-use anabranch_core::peers::{Control, Journey, Prefix, Sent};
+use anabranch_peers::{Control, Journey, Prefix, Sent};
 use anabranch_scenario::{Family, Peer, Tally};
 use anabranch_testbed::netns::Namespace;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -22,9 +22,9 @@ mod policer;
 use anabranch_policy::splitmix::SplitMix64;
 
 use super::TcpConfig;
-use super::pacing::burst;
+use super::burst::burst;
+use super::phase::Phase;
 use super::rate::{DeliveryRate, RateSample};
-use super::sender::Phase;
 use aggregation::Aggregation;
 use filter::WindowedMax;
 use policer::{News, Policer, Totals};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::time::Time;
+use anabranch_core::Time;
 
 /// One line's.
 #[derive(Clone, Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     period: Duration,
     patience: Duration,
     /// Of the next question.

@@ -12,11 +12,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::watch::Watch;
-use super::{Addresses, BFD, Bgp, Inward, Journey, KEEPALIVE, Peer, Sent, Table};
-use crate::link::LinkId;
-use crate::time::Time;
+use anabranch_core::{LinkId, Time};
 
+use crate::peer::{Addresses, Bgp, Peer};
+use crate::watch::Watch;
+use crate::ways::{Inward, Journey, Sent, Table};
+
+/// Of the keepalives of a session; after three of them its hold time is over (RFC 4271 section 4.4).
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// From one packet of BFD to the next (RFC 5880); three of them are its detection time, below a second.
+const BFD: Duration = Duration::from_millis(300);
 /// An ARP request.
 const SOLICITATION_BYTES: u32 = 28;
 /// With IP and UDP headers (RFC 5880 section 4.1).
@@ -50,7 +55,7 @@ struct Change {
 }
 
 #[derive(Debug)]
-pub(super) struct Router {
+pub(crate) struct Router {
     bgp: Option<Bgp>,
     watches: Vec<Watch>,
     ask_bytes: u32,

@@ -7,14 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anabranch_core::{LinkId, Time};
 use anabranch_policy::paths::Prefix;
 
-use super::{Journey, Sent, Table};
-use crate::link::LinkId;
-use crate::time::Time;
+use crate::ways::{Journey, Sent, Table};
 
 /// A TCP segment without data.
-pub(super) const PROBE_BYTES: u32 = 40;
+pub(crate) const PROBE_BYTES: u32 = 40;
 /// What a round trip counts for in the mean (RFC 6298 section 2.3).
 const GAIN: f64 = 1.0 / 8.0;
 /// What a probe counts for in the share that is lost: as a packet does in RTP's jitter (RFC 3550 section 6.4.1).
@@ -57,7 +56,7 @@ impl Measured {
 }
 
 #[derive(Debug)]
-pub(super) struct RouteControl {
+pub(crate) struct RouteControl {
     period: Duration,
     prefixes: Vec<Prefix>,
     links: usize,

@@ -21,21 +21,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use anabranch_core::{LinkId, Time};
 use anabranch_policy::paths::Prefix;
 
-use super::{Journey, Metric, Sent, Table};
-use crate::link::LinkId;
-use crate::time::Time;
+use crate::peer::Metric;
+use crate::ways::{Journey, Sent, Table};
 
 /// Before a third of it at most is added at random.
-pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(12);
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(12);
 /// From a probe to the next, if it is not answered meanwhile.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Lost in a row.
 const OUTAGE: usize = 4;
 const ROUTING_INTERVAL: Duration = Duration::from_secs(14);
 /// Each with IP and UDP headers.
-pub(super) const PROBE_BYTES: u32 = 69;
+pub(crate) const PROBE_BYTES: u32 = 69;
 const TABLE_BYTES: u32 = 60;
 const ROW_BYTES: u32 = 20;
 /// Probes by which loss is judged.
@@ -50,7 +50,7 @@ const BETTER: f64 = 0.95;
 const LIFETIME: Duration = Duration::from_secs(60);
 
 /// Random numbers, uniform over all values.
-pub(super) type Random<'a> = &'a mut dyn FnMut() -> u64;
+pub(crate) type Random<'a> = &'a mut dyn FnMut() -> u64;
 
 /// What nodes send each other.
 #[derive(Clone, Debug)]
@@ -324,7 +324,7 @@ impl Node {
 }
 
 #[derive(Debug)]
-pub(super) struct Overlay {
+pub(crate) struct Overlay {
     links: usize,
     prefixes: Vec<Prefix>,
     /// The site's, then those of the prefixes.

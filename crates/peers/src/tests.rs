@@ -1,7 +1,11 @@
 use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anabranch_core::catalogue::{self as of_gateways, Target};
+use anabranch_core::{LinkId, Time};
 
 use super::*;
-use crate::catalogue::{Target, parse};
+use crate::catalogue::{ROWS, parse};
 
 const LINKS: usize = 3;
 
@@ -20,7 +24,7 @@ struct Site {
 
 impl Site {
     fn new(peer: &str) -> Site {
-        let Some(Ok(Policy::Peer(peer))) = parse(Target::Link, peer) else {
+        let Some(Ok(peer)) = parse(peer) else {
             panic!("{peer} is no peer");
         };
         let mut random = || 7;
@@ -226,17 +230,12 @@ fn what_stands_behind_a_name_is_read_as_it_is_shown() {
         "route-control 60s",
         "RON loss",
     ] {
-        let Some(Ok(policy)) = parse(Target::Link, text) else {
+        let Some(Ok(peer)) = parse(text) else {
             panic!("{text}");
         };
-        assert_eq!(policy.to_string(), text);
+        assert_eq!(peer.to_string(), text);
     }
-    for row in catalogue::of(Target::Link) {
-        if let Policy::Peer(peer) = row.policy {
-            assert_eq!(peer.to_string(), row.name);
-        }
-    }
-    let refused = |text: &str| match parse(Target::Link, text) {
+    let refused = |text: &str| match parse(text) {
         Some(Err(problem)) => problem,
         other => panic!("{text}: {other:?}"),
     };
@@ -245,5 +244,15 @@ fn what_stands_behind_a_name_is_read_as_it_is_shown() {
     assert_eq!(refused("dead-gateway 2h"), time);
     assert!(refused("RON speed").contains("latency, loss, throughput"));
     assert!(!refused("dead-gateway 9s BFD").is_empty());
-    assert!(parse(Target::Link, "ECMP 5s").is_none());
+    assert!(parse("ECMP 5s").is_none());
+}
+
+#[test]
+fn every_name_is_complete_and_nobody_elses() {
+    for row in &ROWS {
+        let page = row.page();
+        assert_eq!(row.peer.to_string(), row.name);
+        assert!(!page.cost.state.is_empty() && !page.parts.dispatch.is_empty());
+        assert_eq!(of_gateways::find(Target::Link, row.name), None);
+    }
 }

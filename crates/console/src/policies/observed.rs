@@ -1,7 +1,7 @@
 //! What experiments have observed of a policy.
 
 /// Every reproduced claim, as `anabranch-lab experiment guide` writes it: experiment, figure, claim, observed.
-const OBSERVED: &str = include_str!("../../../../../experiments/observed.tsv");
+const OBSERVED: &str = include_str!("../../../../experiments/observed.tsv");
 
 /// A claim that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
