@@ -13,12 +13,13 @@ use anabranch_scenario::{Declared, Peer};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use super::lay::{lead_lan, route_lan};
 use super::peers::Steward;
 use super::peers::bgp::Speakers;
+use super::ready::last_words;
 use super::ready::wait_ready;
 use super::{
-    IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, last_words, lead_lan,
-    let_forward, peers, route_lan, wan,
+    IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, let_forward, peers, wan,
 };
 use anabranch_testbed::netns::{Child, Exit, Namespace, remove_ownerless};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{LabError, Result, io_error, last_words};
+use super::{LabError, Result, io_error};
 use anabranch_testbed::netns::Child;
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
@@ -53,4 +53,15 @@ pub(crate) fn within(
         thread::sleep(BETWEEN_LOOKS);
     }
     Ok(())
+}
+
+/// The last lines a process wrote, for an error of one line.
+pub(super) fn last_words(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines = text.lines().rev().take(5).collect::<Vec<_>>();
+    let mut words = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
+    if words.is_empty() {
+        words = "(nothing)".into();
+    }
+    words
 }

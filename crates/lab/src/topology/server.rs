@@ -9,9 +9,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::ready::wait_ready;
-use super::{Result, ZEROS, io_error};
+use super::{Result, io_error};
 use anabranch_testbed::netns::{Child, Namespace};
 
+/// Path of a file that is longer than any that is asked for.
+pub const ZEROS: &str = "/zeros";
 const READY: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(2);
 

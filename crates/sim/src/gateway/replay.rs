@@ -4,9 +4,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 
-use anabranch_core::{
-    Balancer, ClassId, ClassSpec, Config, DataPlane, LinkId, LinkSpec as Told, Time,
-};
+use anabranch_core::{Balancer, ClassSpec, Config, DataPlane, LinkId, LinkSpec as Told, Time};
 use anabranch_policy::Rules;
 use anabranch_policy::paths::{Paths, Prefix};
 

@@ -22,9 +22,11 @@ use tempfile::TempDir;
 use super::steward::ip;
 use super::{METRIC, accesses, flag};
 use crate::topology::{
-    Lab, LabError, LabSpec, Result, io_error, lan_network, let_forward,
+    Lab, LabError, LabSpec, Result, io_error, lan_network,
+    lay::route_to_lan,
+    let_forward,
     ready::{wait_ready, within},
-    route_to_lan, server_network, transit, wan,
+    server_network, transit, wan,
 };
 
 /// For all sessions to be established.

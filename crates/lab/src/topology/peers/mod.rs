@@ -6,9 +6,8 @@ mod steward;
 
 use anabranch_scenario::{Family, Peer};
 
-use super::{
-    Access, CLIENTS, CLIENTS_MAX, LAN_DEVICE, Lab, LabError, LabSpec, Result, lan, let_forward, wan,
-};
+use super::spec::CLIENTS_MAX;
+use super::{Access, CLIENTS, LAN_DEVICE, Lab, LabError, LabSpec, Result, lan, let_forward, wan};
 use anabranch_testbed::netns::Namespace;
 
 pub use steward::Steward;
