@@ -136,7 +136,13 @@ impl Outcome {
     /// The reason that fits what became of the packet itself.
     pub fn reason(&self) -> Option<&'static Reason> {
         let returns = |reason: &&Reason| (reason.fate == Fate::Refused) == self.is_returned;
-        self.fitting().find(returns).or(self.fitting().next())
+        // A SYN that is sent at last goes on, though what it was made of is refused. Fragments that waited for that leave before it.
+        let is_sent = |reason: &&Reason| reason.name == "PROBE_ANSWERED" && !self.is_returned;
+        let mut fitting = self.fitting();
+        fitting
+            .find(is_sent)
+            .or_else(|| self.fitting().find(returns))
+            .or_else(|| self.fitting().next())
     }
 
     fn fitting(&self) -> impl Iterator<Item = &'static Reason> {
