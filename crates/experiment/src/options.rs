@@ -38,7 +38,7 @@ pub struct Options {
     pub png: bool,
     /// Runs at a time.
     pub jobs: usize,
-    /// Ends the experiment early, with [`ExperimentError::Interrupted`].
+    /// Ends the experiment early, with [`ExperimentError::Interrupted`](crate::ExperimentError::Interrupted).
     pub stop: Stop,
 }
 

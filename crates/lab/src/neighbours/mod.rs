@@ -1,6 +1,6 @@
 //! A soak of neighbours: the gateway on one box with what stands beside it on real ones, while things happen.
 //!
-//! The box ([`site`]) has DHCP clients on two links, a static third link with a shaper, and other programs and their rules
+//! The box ([`ground`]) has DHCP clients on two links, a static third link with a shaper ([`links`]), and other programs and their rules
 //! ([`services`]): containers, a VPN, a virtual address, a policy table, router advertisements. A plan that is drawn from a seed
 //! ([`plan`]) says what happens and in which order: links fail, leases change, routes go and return, programs restart. Two
 //! actors carry it out ([`actors`]), while flows of every neighbour are kept open and new ones are opened all the time

@@ -10,29 +10,22 @@ use super::{LabError, Result};
 
 /// The gateway's device towards the clients.
 pub const LAN_DEVICE: &str = "lan0";
-
 /// Of the clients' IPv4 network.
 pub const LAN_PREFIX_LEN: u8 = 16;
-
 /// Each client has the next address.
 pub(crate) const CLIENTS: Hosts = Hosts {
     first: Ipv4Addr::new(10, 80, 1, 1),
     network: Ipv6Addr::new(0xfd00, 0x80, 0, 0, 0, 0, 0, 0),
 };
-
 pub(super) const CLIENTS_MAX: u16 = 10_000;
-
 const LINKS_MAX: usize = 16;
-
 /// The web server's IPv4 address.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
-
 /// Each address of the web server is the next.
 pub(crate) const SERVERS: Hosts = Hosts {
     first: SERVER,
     network: Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0),
 };
-
 pub(crate) const SERVER_PORT: u16 = 80;
 
 /// One ISP.
@@ -153,11 +146,11 @@ pub struct LabSpec {
     pub isps: Vec<IspSpec>,
     /// Addresses of the web server, from [`SERVER`] on.
     pub servers: u8,
-    /// Of clients and server, as far as the kernel lets itself be told: see [`tcp`].
+    /// Of clients and server, as far as the kernel lets itself be told: see [`tcp`](super::tcp).
     pub tcp: Tcp,
     /// Segmentation and checksum offload on the LAN cable.
     pub lan_offloads: bool,
-    /// Files the web server has by name, as `/bytes/<size>`, for programs that ask for no ranges of [`ZEROS`].
+    /// Files the web server has by name, as `/bytes/<size>`, for programs that ask for no ranges of [`ZEROS`](super::ZEROS).
     pub file_bytes: Vec<u64>,
     /// Decides which packets lossy links lose.
     pub seed: u64,
