@@ -132,15 +132,18 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// Reasons to send a packet that no later fragment leaves for.
+const WHOLE: [&str; 4] = ["CHALLENGE", "HAIRPIN_SYN", "PROBE_ANSWERED", "PROBE_OUT"];
+
 impl Outcome {
     /// The reason that fits what became of the packet itself.
     pub fn reason(&self) -> Option<&'static Reason> {
         let returns = |reason: &&Reason| (reason.fate == Fate::Refused) == self.is_returned;
-        // A SYN that is sent at last goes on, though what it was made of is refused. Fragments that waited for that leave before it.
-        let is_sent = |reason: &&Reason| reason.name == "PROBE_ANSWERED" && !self.is_returned;
+        // Fragments that waited for this packet leave before it, for reasons of their own: not for these, which need a TCP header.
+        let is_whole = |reason: &&Reason| WHOLE.contains(&reason.name) && !self.is_returned;
         let mut fitting = self.fitting();
         fitting
-            .find(is_sent)
+            .find(is_whole)
             .or_else(|| self.fitting().find(returns))
             .or_else(|| self.fitting().next())
     }
