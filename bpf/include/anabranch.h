@@ -14,7 +14,7 @@
 #include "marks.h"
 #include "reasons.h"
 
-/* Raised whenever a pinned map changes its shape, as versions.h tells. */
+/* Of all pinned maps. Raised when one is to have another shape or meaning than in a release (former.h). */
 #define AB_ABI_VERSION 12
 
 enum ab_family {
@@ -81,9 +81,11 @@ struct ab_flow_tcp {
 
 struct ab_flow {
 	__u64 opened_ns;
-	__u64 seen_ns;		   /* last packet of this direction, at clock-tick resolution */
-	__u64 packets;		   /* GSO segments counted one by one */
-	__u64 bytes;		   /* of IP packets */
+	__u64 seen_ns; /* last packet of this direction, at clock-tick resolution */
+	__u64 packets; /* GSO segments counted one by one */
+#ifndef AB_FORMER
+	__u64 bytes; /* of IP packets */
+#endif
 	union ab_addr other_local; /* what this direction's local address is rewritten to */
 	struct ab_flow_tcp tcp;	   /* UDP, ICMP: the remote address that needs no permission entry, ab_first_remote() */
 	__u32 state;		   /* enum ab_state */

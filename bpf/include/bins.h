@@ -12,7 +12,7 @@
 #include "limits.h"
 #include "reasons.h"
 
-/* Raised whenever a pinned map changes its shape, as versions.h tells. */
+/* Of all its pinned maps. Raised when one is to have another shape or meaning than in a release (former.h). */
 #define AB_TRUNK_ABI_VERSION 4
 
 /* Bins of a trunk (Jo 2002, section III.D). A flow is in the bin of its hash; a table gives each bin a sublink. */

@@ -65,7 +65,7 @@ static __always_inline void make_lan_key(struct ab_flow_key *key, const struct p
 }
 
 /* Only in the LAN the mapping is told by its remote end: there others have the endpoint, too. */
-static __noinline void name_remote(struct ab_flow_key *key, const struct ab_flow *flow)
+static __always_inline void name_remote(struct ab_flow_key *key, const struct ab_flow *flow)
 {
 	__builtin_memset(&key->remote, 0, sizeof(key->remote));
 	key->remote_port = 0;
@@ -90,13 +90,18 @@ static __always_inline void make_usual_other_key(struct ab_flow_key *other, cons
 	other->zero = 0;
 }
 
+static __noinline void name_remote_apart(struct ab_flow_key *key, const struct ab_flow *flow)
+{
+	name_remote(key, flow);
+}
+
 /* The key of the same flow on the other side. */
 static __always_inline void make_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
 					   const struct ab_flow *flow)
 {
 	make_usual_other_key(other, key, flow);
 	if (flow->state & AB_STATE_APART)
-		name_remote(other, flow);
+		name_remote_apart(other, flow);
 }
 
 /* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
@@ -274,7 +279,20 @@ static __always_inline void touch_flow(struct ab_flow *flow, __u64 now, __u32 pa
 {
 	flow->seen_ns = now;
 	flow->packets += packets;
+#ifdef AB_FORMER
+	(void)bytes;
+#else
 	flow->bytes += bytes;
+#endif
+}
+
+/* It has had none. */
+static __always_inline void clear_load(struct ab_flow *flow)
+{
+	flow->packets = 0;
+#ifndef AB_FORMER
+	flow->bytes = 0;
+#endif
 }
 
 /* Adds bits to the state, without the cost of an atomic operation when they are there already. */

@@ -18,9 +18,7 @@ AB_MAP(upgrade, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_upgrade, 0);
 
 /* Loaded in the places of what the former programs left. */
 AB_LOADED_MAP(former_flows, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, BPF_F_NO_PREALLOC);
-AB_LOADED_MAP(former_embryos, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, 0);
 AB_LOADED_MAP(former_permissions, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, BPF_F_NO_PREALLOC);
-AB_LOADED_MAP(former_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_gauge, 0);
 
 /* Whether the former programs still carry the packets. */
 static __always_inline int stands_by(void)
@@ -32,8 +30,7 @@ static __always_inline int stands_by(void)
 
 static __always_inline struct ab_former_flow *find_former(const struct ab_flow_key *key)
 {
-	struct ab_former_flow *flow = bpf_map_lookup_elem(&former_flows, key);
-	return flow ? flow : bpf_map_lookup_elem(&former_embryos, key);
+	return bpf_map_lookup_elem(&former_flows, key);
 }
 
 /* Whether a former flow has this external endpoint towards this remote end. */

@@ -6,8 +6,6 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "../include/versions.h"
-
 #define AB_MAP_OF(map_type, entries, key_type, value_type, map_flag_bits)                                              \
 	__uint(type, map_type);                                                                                        \
 	__uint(max_entries, entries);                                                                                  \
@@ -15,9 +13,8 @@
 	__type(value, value_type);                                                                                     \
 	__uint(map_flags, map_flag_bits)
 
-/* Pinned by name, so that it outlives the daemon. versions.h knows it. */
+/* Pinned by name, so that it outlives the daemon. */
 #define AB_MAP(name, map_type, entries, key_type, value_type, map_flag_bits)                                           \
-	_Static_assert(AB_SINCE_##name, "versions.h");                                                                 \
 	struct {                                                                                                       \
 		AB_MAP_OF(map_type, entries, key_type, value_type, map_flag_bits);                                     \
 		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                                   \

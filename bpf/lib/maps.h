@@ -103,7 +103,6 @@ struct ab_visit {
 AB_MAP(visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a sweep */
 AB_MAP(doomed, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a link that ends */
 
-_Static_assert(AB_SINCE_ended, "versions.h");
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 16); /* of two visits */

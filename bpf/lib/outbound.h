@@ -105,7 +105,7 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 		return 0;
 	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
 	s->wan.link = to;
-	s->wan.packets = s->wan.bytes = 0;
+	clear_load(&s->wan);
 	s->wan.tcp.tries = s->opening.sent;
 	if (!make_try_key(&s->wan_key, &s->lan_key, flow, to))
 		return 0;

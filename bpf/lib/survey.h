@@ -10,7 +10,6 @@
 #include "flow.h"
 #include "paths.h"
 
-_Static_assert(AB_SINCE_openings, "versions.h");
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 17); /* of two polls at 30 000 connections a second */

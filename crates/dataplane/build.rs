@@ -9,10 +9,13 @@ use std::{
 use flate2::{Compression, write::ZlibEncoder};
 
 const NAMES: [&str; 3] = ["gateway", "upgrade", "trunk"];
+/// For the tests of upgrades, as clang makes it.
+const FORMER: &str = "former";
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     anabranch_bpf_build::compile(&folder, &NAMES);
+    anabranch_bpf_build::compile(&folder, &[FORMER]);
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for name in NAMES {
         compress(&out.join(format!("{name}.bpf.o")));

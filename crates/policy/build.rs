@@ -84,7 +84,6 @@ impl ParseCallbacks for Names {
         }
         match item.name {
             "__be16" => Some("BePort".to_owned()),
-            "__be32" => Some("BeAddr".to_owned()),
             name => name.strip_prefix("ab_").map(camel),
         }
     }

@@ -18,7 +18,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anabranch_policy::PinnedMap;
 use aya::{EbpfError, programs::TcAttachType};
 use aya_obj::{Object, generated::bpf_map_type, maps::PinningType};
 
@@ -107,45 +106,46 @@ fn forget_together(folder: &Path, layout: &Layout, lost: &[&str]) -> Result<(), 
     Ok(())
 }
 
-/// What a former version's `folder` has in the place of a map that an upgrade reads, in words. `object` is the upgrade's: it declares
-/// under their names what is used on `since` some version, and as `former_NAME` what it reads itself. `converted` are names and
-/// bytes of the values that user space reads, which have had another shape.
-pub fn first_misfit(
+/// The pinned maps of `object` that go on as a former version left them in `folder`: all but those that have `changed`. None if what
+/// is there cannot be taken over, as the log says: one of these maps, or one that `object` reads as `former_NAME`, is not what it
+/// should be.
+///
+/// # Errors
+/// The object cannot be read.
+pub fn unchanged(
     folder: &Path,
     object: &[u8],
-    (maps, version): (&[PinnedMap], u32),
-    converted: &[(&str, usize)],
-) -> Result<Option<String>, Error> {
-    let shapes = declared(object, &[], |_| true)?;
-    let any_size = |shape: &Shape| Shape {
-        entries: None,
-        ..shape.clone()
-    };
-    let read = shapes
-        .iter()
-        .filter_map(|(name, shape)| Some((name.strip_prefix("former_")?, any_size(shape))));
-    let converted = converted.iter().filter_map(|&(name, value_bytes)| {
-        let shape = Shape {
-            value_bytes: value_bytes as u32,
-            ..any_size(shapes.get(name)?)
+    layout: &Layout,
+    changed: &[&str],
+) -> Result<Option<Vec<String>>, Error> {
+    let is_pinned = |map: &aya_obj::Map| map.pinning() == PinningType::ByName;
+    let mut same = declared(object, layout.sized, is_pinned)?;
+    same.retain(|name, _| !changed.contains(&name.as_str()));
+    let others = declared(object, &[], |map| !is_pinned(map))?;
+    let read = others.into_iter().filter_map(|(name, shape)| {
+        let any_size = Shape {
+            entries: None,
+            ..shape
         };
-        Some((name, shape))
+        Some((name.strip_prefix("former_")?.to_owned(), any_size))
     });
-    let used_on = maps
-        .iter()
-        .filter(|map| map.since <= version && folder.join(map.name).exists())
-        .filter_map(|map| Some((map.name, any_size(shapes.get(map.name)?))));
-    for (name, shape) in read.chain(converted).chain(used_on) {
-        let path = folder.join(name);
+    let is_needed = |name: &str| changed.contains(&name) || layout.together.contains(&name);
+    let wanted = same.clone().into_iter().chain(read);
+    for (name, shape) in wanted {
+        let path = folder.join(&name);
         let misfit = match path.exists() {
             true => Wanted::Map(shape).misfit(&path),
-            false => Some("missing".to_owned()),
+            false => is_needed(&name).then(|| "missing".to_owned()),
         };
         if let Some(misfit) = misfit {
-            return Ok(Some(format!("{} is {misfit}", path.display())));
+            tracing::warn!(
+                "{} is {misfit}: what the former version left cannot be taken over; it is forgotten",
+                path.display()
+            );
+            return Ok(None);
         }
     }
-    Ok(None)
+    Ok(Some(same.into_keys().collect()))
 }
 
 /// Removes what stands under the names of attachments and is none: for a folder that is about to go.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anabranch_policy::{PinnedMap, abi};
+use anabranch_policy::abi;
 use aya::{
     Ebpf, EbpfLoader, Pod,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
@@ -43,10 +43,10 @@ pub fn unpack(packed: &[u8]) -> Vec<u8> {
 }
 
 /// Room for every confirmed flow: two entries, and as much again, which embryos use, or stays empty so that chains stay short.
-pub const ENTRIES_PER_FLOW: u32 = 4;
+const ENTRIES_PER_FLOW: u32 = 4;
 
 /// The LAN's entry and one on each link that was tried (`bpf/policy/tries.h`).
-pub const ENTRIES_PER_EMBRYO: u32 = 5;
+const ENTRIES_PER_EMBRYO: u32 = 5;
 
 /// Entries of the embryos that the order holds, and of those that need no place there: at most half as many
 /// (`AB_UNORDERED_HOSTS`, as a host's share is half of all).
@@ -162,9 +162,7 @@ impl Object {
     pub fn load_beside(former: &Path, pins: &Path, sizes: Sizes) -> Result<Self, Error> {
         let mut bpf = loader(pins, sizes)
             .map_pin_path("former_flows", former.join("flows"))
-            .map_pin_path("former_embryos", former.join("embryos"))
             .map_pin_path("former_permissions", former.join("permissions"))
-            .map_pin_path("former_gauges", former.join("gauges"))
             .load(&upgrade_object())?;
         load_programs(&mut bpf, &FORWARDERS, &["migrate"])?;
         let maps = Maps::take(&mut bpf)?;
@@ -269,12 +267,13 @@ pub fn pinned_array<V: Pod>(pins: &Path, name: &'static str) -> Result<Array<Map
     Array::try_from(map).map_err(Error::map(name))
 }
 
-/// Pins anew what has the same shape since `version`.
-pub fn reuse(former: &Path, folder: &Path, maps: &[PinnedMap], version: u32) -> Result<(), Error> {
-    for map in maps.iter().filter(|map| map.since <= version) {
-        let (from, to) = (former.join(map.name), folder.join(map.name));
+/// Pins anew those of these maps that a former version has pinned.
+pub fn reuse(former: &Path, folder: &Path, maps: &[String]) -> Result<(), Error> {
+    for name in maps {
+        let (from, to) = (former.join(name), folder.join(name));
         if from.exists() && !to.exists() {
-            let map = pinned(former, map.name)?;
+            let opened = MapData::from_pin(&from).map_err(io::Error::other);
+            let map = opened.map_err(at(&from))?;
             map.pin(&to).map_err(Error::repin(&to))?;
         }
     }

@@ -172,12 +172,7 @@ impl RouteTable {
         self.put(mapped(route.prefix), way, next_hop)
     }
 
-    pub(crate) fn put(
-        &mut self,
-        prefix: Prefix,
-        way: abi::Route,
-        next_hop: abi::Addr,
-    ) -> Result<(), Error> {
+    fn put(&mut self, prefix: Prefix, way: abi::Route, next_hop: abi::Addr) -> Result<(), Error> {
         let via = self.number(next_hop)?;
         let (key, route) = (key(prefix), abi::Route { via, ..way });
         let mut put = || self.map.insert(&key, route, 0).map_err(Error::map(NAME));

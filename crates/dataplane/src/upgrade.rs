@@ -1,65 +1,47 @@
 //! From the programs of the former contract to these, without a flow or a packet lost.
 //!
-//! Which maps have changed their shape stands in `bpf/include/versions.h`: the others are pinned anew and used on. What user
-//! space tells the programs is converted here. Then the new programs are attached before the former ones, and one write has them
-//! carry all packets. Flows come over with their next packet, or with the walk over the former tables (`bpf/lib/former.h`).
+//! Maps that are the same in both are pinned anew and used on. Then the new programs are attached before the former ones, and one
+//! write has them carry all packets. Flows come over with their next packet, or with the walk over the former tables
+//! (`bpf/lib/former.h`).
 //!
 //! Every step may be done twice: who is killed between two of them is followed by one who does all of them again.
 
 use std::{
-    iter,
     path::{Path, PathBuf},
     time::Instant,
 };
 
-use anabranch_policy::abi::{
-    self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerLink, FormerRoute, FormerSettings,
-};
-use anabranch_policy::{Family, session_word};
-use aya::{
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
-    programs::TcAttachType,
-};
+use anabranch_policy::abi::{self, FlowKey, FormerFlow};
+use aya::programs::TcAttachType;
 
 use crate::{
-    Error, RouteTable, Sizes, attach,
+    Error, Sizes, attach,
     batch::Reader,
-    clock::monotonic_now,
     leftovers,
-    object::{
-        self, ENTRIES_PER_EMBRYO, ENTRIES_PER_FLOW, LAYOUT, Object, pinned, pinned_array,
-        upgrade_object,
-    },
+    object::{self, LAYOUT, Object, Pinned, pinned, upgrade_object},
     walk::Walk,
 };
+
+/// Pinned maps that have another shape or meaning than in the former contract. What they held comes over by the programs.
+const CHANGED: [&str; 2] = ["flows", "permissions"];
 
 /// Takes over what the former version of an `instance` left, into its `folder` of today. Nothing to do is no error.
 ///
 /// # Errors
 /// The kernel refuses a step. Before the new programs carry the packets the former ones go on; afterwards the next call goes on.
 pub fn take_over(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(), Error> {
-    let former = instance.join(format!("v{}", abi::FORMER_VERSION));
+    let former = Pinned::Gateway.folder(instance, abi::FORMER_VERSION);
     if !former.join("flows").exists() {
         return Ok(());
     }
-    if let Some(misfit) = misfit(&former)? {
-        tracing::warn!(
-            "{misfit}: the flows of the former version cannot be taken over; they are forgotten"
-        );
+    let object = upgrade_object();
+    let Some(same) = leftovers::unchanged(&former, &object, &LAYOUT, &CHANGED)? else {
         return Ok(());
-    }
-    leftovers::set_aside(folder, &upgrade_object(), &LAYOUT)?;
+    };
+    leftovers::set_aside(folder, &object, &LAYOUT)?;
     let began = Instant::now();
-    object::reuse(
-        &former,
-        folder,
-        anabranch_policy::maps(),
-        abi::FORMER_VERSION,
-    )?;
+    object::reuse(&former, folder, &same)?;
     let mut upgrade = Upgrade::open(&former, folder, sizes)?;
-    if !upgrade.is_taken()? {
-        upgrade.convert()?;
-    }
     upgrade.stand_by()?;
     upgrade.take()?;
     let left = upgrade.migrate()?;
@@ -75,21 +57,6 @@ pub fn take_over(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(), Err
         );
     }
     Ok(())
-}
-
-/// What keeps the flows from being taken over, in words.
-fn misfit(former: &Path) -> Result<Option<String>, Error> {
-    let converted = [
-        ("choice", size_of::<FormerChoice>()),
-        ("devices", size_of::<FormerDevice>()),
-        ("links", size_of::<FormerLink>()),
-        ("routes", size_of::<FormerRoute>()),
-        ("settings", size_of::<FormerSettings>()),
-        ("reasons", size_of::<u64>()),
-        ("sessions", size_of::<Places>()),
-    ];
-    let used_on = (anabranch_policy::maps(), abi::FORMER_VERSION);
-    leftovers::first_misfit(former, &upgrade_object(), used_on, &converted)
 }
 
 struct Upgrade {
@@ -115,82 +82,6 @@ impl Upgrade {
         self.walk.arguments()
     }
 
-    fn is_taken(&self) -> Result<bool, Error> {
-        Ok(self.state()?.taken != 0)
-    }
-
-    // ---- before
-
-    /// What user space told the former programs, which knew one family.
-    fn convert(&mut self) -> Result<(), Error> {
-        self.convert_devices()?;
-        self.convert_links()?;
-        self.convert_routes()?;
-        self.convert_reasons()?;
-        self.convert_settings()?;
-        let former: Array<_, FormerChoice> = pinned_array(&self.former, "choice")?;
-        let now = former.get(&0, 0).map_err(Error::map("choice"))?;
-        let place = abi::choice_place(0, Family::V4);
-        let set = self.object.maps.choice.set(place, choice_of(&now), 0);
-        set.map_err(Error::map("choice"))
-    }
-
-    fn convert_devices(&mut self) -> Result<(), Error> {
-        let former: Array<_, FormerDevice> = pinned_array(&self.former, "devices")?;
-        for device in former.iter() {
-            let device = device.map_err(Error::map("devices"))?;
-            if device.ifindex != 0 {
-                self.object.maps.devices.insert(device_of(&device))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn convert_links(&mut self) -> Result<(), Error> {
-        let former: Array<_, FormerLink> = pinned_array(&self.former, "links")?;
-        for (link, former) in (0..).zip(former.iter()) {
-            let entry = link_of(&former.map_err(Error::map("links"))?);
-            let place = abi::link_place(link, Family::V4);
-            let set = self.object.maps.links.set(place, entry, 0);
-            set.map_err(Error::map("links"))?;
-        }
-        Ok(())
-    }
-
-    fn convert_routes(&mut self) -> Result<(), Error> {
-        let map = Map::LpmTrie(pinned(&self.former, "routes")?);
-        let former: LpmTrie<_, abi::Addr, FormerRoute> =
-            map.try_into().map_err(Error::map("routes"))?;
-        let mut now = RouteTable::open(&self.folder)?;
-        for route in former.iter() {
-            let (prefix, route) = route.map_err(Error::map("routes"))?;
-            let prefix = (prefix.prefix_len(), prefix.data());
-            now.put(prefix, route_of(&route), route.via)?;
-        }
-        Ok(())
-    }
-
-    fn convert_settings(&mut self) -> Result<(), Error> {
-        let former: Array<_, FormerSettings> = pinned_array(&self.former, "settings")?;
-        let former = former.get(&0, 0).map_err(Error::map("settings"))?;
-        let set = self.object.maps.settings.set(0, settings_of(&former), 0);
-        set.map_err(Error::map("settings"))
-    }
-
-    /// What the former programs count after this is not told.
-    fn convert_reasons(&mut self) -> Result<(), Error> {
-        let map = Map::PerCpuArray(pinned(&self.former, "reasons")?);
-        let former: PerCpuArray<_, u64> = map.try_into().map_err(Error::map("reasons"))?;
-        for number in 0..object::max_entries(&self.former, "reasons")? {
-            let packets = former.get(&number, 0).map_err(Error::map("reasons"))?;
-            if let Some(number) = reason_of(number) {
-                let set = self.object.maps.reasons.set(number, packets, 0);
-                set.map_err(Error::map("reasons"))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Where a former program stands, ours stands before it and lets everything pass.
     fn stand_by(&mut self) -> Result<(), Error> {
         for ifindex in attach::attached(&self.former)? {
@@ -210,32 +101,12 @@ impl Upgrade {
         Ok(())
     }
 
-    /// From here on our programs carry the packets. Counts are moved at the last moment: links are compared by them.
+    /// From here on our programs carry the packets.
     fn take(&mut self) -> Result<(), Error> {
-        self.copy_sessions()?;
-        let state = self.walk.run(&[], self.state()?)?;
+        let state = self.state()?;
         self.walk.tell(abi::Upgrade { taken: 1, ..state })?;
-        attach::detach_all(&self.former)?;
-        self.copy_sessions()
+        attach::detach_all(&self.former)
     }
-
-    /// Those that are not known by now.
-    fn copy_sessions(&self) -> Result<(), Error> {
-        let now_ns = monotonic_now().as_nanos() as u64;
-        let former = sessions(&self.former)?;
-        let mut now = sessions(&self.folder)?;
-        for row in former.iter() {
-            let (key, places) = row.map_err(Error::map("sessions"))?;
-            let places = places.map(|place| session_of(place, now_ns));
-            match now.insert(key, places, NO_EXIST) {
-                Err(error) if !is_there(&error) => return Err(Error::map("sessions")(error)),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    // ---- after
 
     /// Has every flow and permission come over. How many had no room.
     fn migrate(&mut self) -> Result<u64, Error> {
@@ -249,10 +120,10 @@ impl Upgrade {
         }
     }
 
-    /// One walk over the former tables: how many flows and permissions there were. Embryos first, which may be confirmed meanwhile.
+    /// One walk over the former tables: how many flows and permissions there were.
     fn pass(&mut self) -> Result<u64, Error> {
         let mut met = 0;
-        for table in ["embryos", "flows", "permissions"] {
+        for table in CHANGED {
             let data = pinned(&self.former, table)?;
             let mut reader = Reader::<FlowKey, FormerFlow>::new();
             let failed = |source| Error::Batch { map: table, source };
@@ -266,7 +137,6 @@ impl Upgrade {
                 self.bring(&keys)?;
             }
         }
-        self.bring(&[])?;
         Ok(met)
     }
 
@@ -284,176 +154,46 @@ impl Upgrade {
 
 /// Tables made now hold what the former ones do.
 fn at_least(sizes: Sizes, former: &Path) -> Result<Sizes, Error> {
-    let flows = object::max_entries(former, "flows")? / ENTRIES_PER_FLOW;
-    let embryos = object::max_entries(former, "embryos")? / ENTRIES_PER_EMBRYO;
+    let embryos_max = object::max_entries(former, "embryo_order")?;
     Ok(Sizes {
-        flows_max: sizes.flows_max.max(flows),
-        embryos_max: sizes.embryos_max.max(embryos),
+        flows_max: sizes.flows_max.max(object::flows_max(former)?),
+        embryos_max: sizes.embryos_max.max(embryos_max),
         ..sizes
     })
 }
 
-// ---- values of the former contract
-
-fn device_of(former: &FormerDevice) -> abi::Device {
-    abi::Device {
-        ifindex: former.ifindex,
-        link: former.link.into(),
-        role: former.role,
-        layer3: former.layer3,
-        mtu: former.mtu,
-        address: [former.address, abi::Addr::default()],
-    }
-}
-
-fn link_of(former: &FormerLink) -> abi::Link {
-    abi::Link {
-        external: former.external,
-        gateway: former.gateway,
-        prefix: abi::Addr::default(),
-        prefix_len: 0,
-        ifindex: former.ifindex,
-        mtu: former.mtu,
-        flags: former.flags,
-    }
-}
-
-fn route_of(former: &FormerRoute) -> abi::Route {
-    abi::Route {
-        link: former.link.into(),
-        verdict: former.verdict,
-        zero: 0,
-        ifindex: former.ifindex,
-        via: 0,
-    }
-}
-
-fn settings_of(former: &FormerSettings) -> abi::Settings {
-    abi::Settings {
-        tcp_established_ns: former.tcp_established_ns,
-        tcp_transitory_ns: former.tcp_transitory_ns,
-        udp_ns: former.udp_ns,
-        icmp_ns: former.icmp_ns,
-        embryo_ns: former.embryo_ns,
-        forwards_kernel: former.forwards_kernel,
-        quota_per_host: former.quota_per_host,
-        flows_max: former.flows_max,
-        port_min: former.port_min,
-        port_max: former.port_max,
-        ephemeral_min: former.ephemeral_min,
-        ephemeral_max: former.ephemeral_max,
-        udp_filter_open: former.udp_filter_open,
-        fallback_mark: former.fallback_mark,
-        embryos_per_host: former.embryos_per_host,
-        flows_per_device: former.flows_per_device,
-        embryos_per_device: former.embryos_per_device,
-        lan_sources_loose: former.lan_sources_loose,
-        routed: former.routed,
-        reserved: former.reserved,
-        routes_kernel: 0,
-        zero: 0,
-    }
-}
-
-fn choice_of(former: &FormerChoice) -> abi::Choice {
-    let mut choice = abi::Choice {
-        dispatch: former.dispatch,
-        load: former.load,
-        count: former.count,
-        syn_retry: former.syn_retry,
-        granularity: former.granularity,
-        stick: former.stick,
-        usable: abi::Set::of_word(former.usable.into()),
-        working: abi::Set::of_word(former.usable.into()),
-        except: former.except,
-        ..abi::Choice::default()
-    };
-    choice.target[..former.target.len()].copy_from_slice(&former.target);
-    choice
-}
-
-/// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 25] = [
-    "ROUTING_RULES",
-    "PREFIX_OUT",
-    "PREFIX_IN",
-    "BAD_SOURCE",
-    "ROUTED_OUT",
-    "ROUTED_IN",
-    "CHALLENGE",
-    "FALLBACK_CLASS",
-    "CLASS_DROPPED",
-    "NO_CLASS_LINK",
-    "REFUSED_CLASS",
-    "RACE_OVER",
-    "RACE_LOST",
-    "PROBE_OUT",
-    "SURVEYED",
-    "PROBE_LATE",
-    "PROBE_VAIN",
-    "PROBE_ANSWERED",
-    "OTHER_HOST",
-    "LOOPED_BACK",
-    "TRANSIT_IN",
-    "DHCP",
-    "NO_LAN_ADDRESS",
-    "FALLBACK_HELPER",
-    "FALLBACK_ROUTES",
-];
-
-/// Behind it stood one that is no more: of what the kernel was not asked about.
-const BEFORE_GONE: &str = "STRAY_SYN";
-
-/// The number of a former reason; none of one that is no more.
-fn reason_of(former: u32) -> Option<u32> {
-    let numbered = (0..).zip(anabranch_policy::reasons());
-    let kept = numbered.filter(|(_, reason)| !NEW_REASONS.contains(&reason.name));
-    let mut known = kept.flat_map(|(number, reason)| {
-        let gone = (reason.name == BEFORE_GONE).then_some(None);
-        iter::once(Some(number)).chain(gone)
-    });
-    known.nth(former as usize).flatten()
-}
-
-/// `struct ab_session_key`, and the places of `struct ab_sessions`.
-type SessionKey = [u8; 32];
-type Places = [u64; 16];
-
-fn sessions(folder: &Path) -> Result<HashMap<MapData, SessionKey, Places>, Error> {
-    let map = Map::LruHashMap(pinned(folder, "sessions")?);
-    map.try_into().map_err(Error::map("sessions"))
-}
-
-/// The link was in the lowest 8 bits, and bit 8 was set; the trace above them, of which the upper part is what it is now. When its
-/// last flow began nobody knows: now.
-fn session_of(former: u64, now_ns: u64) -> u64 {
-    match former {
-        0 => 0,
-        _ => session_word(former, former as u16 & 0xff, now_ns),
-    }
-}
-
-/// `BPF_NOEXIST`.
-const NO_EXIST: u64 = 1;
-
-fn is_there(error: &MapError) -> bool {
-    let MapError::SyscallError(error) = error else {
-        return false;
-    };
-    error.io_error.raw_os_error() == Some(libc::EEXIST)
-}
-
 #[cfg(test)]
 mod tests {
+    use aya_obj::{Map, Object, maps::PinningType};
+
     use super::*;
+    use crate::gateway_object;
+
+    const FORMER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/former.bpf.o"));
+
+    /// Type, bytes of key and value, and flags of a map, as clang has them.
+    fn shape(map: &Map) -> (u32, u32, u32, u32) {
+        let (key, value) = (map.key_size(), map.value_size());
+        (map.map_type(), key, value, map.map_flags())
+    }
 
     #[test]
-    fn a_session_keeps_its_link_and_what_both_keep_of_its_trace() {
-        let now_ns = 0x1234 << 32;
-        assert_eq!(
-            session_of(0xfedc_ba98_7654_3103, now_ns),
-            0xfedc_ba98_7712_3403
-        );
-        assert_eq!(session_of(0, now_ns), 0);
+    fn all_maps_but_those_that_have_changed_are_what_they_were() {
+        let parse = |object: Vec<u8>| Object::parse(&object).unwrap().maps;
+        let (former, ours) = (parse(FORMER.to_vec()), parse(gateway_object()));
+        let upgrade = parse(upgrade_object());
+        let pinned = ours
+            .iter()
+            .filter(|(_, map)| map.pinning() == PinningType::ByName);
+        for (name, map) in pinned {
+            let (was, is) = (shape(&former[name]), shape(map));
+            if CHANGED.contains(&&**name) {
+                assert_ne!(was, is, "{name}");
+                assert_eq!(shape(&upgrade[&format!("former_{name}")]), was, "{name}");
+            } else {
+                assert_eq!(was, is, "{name}");
+                assert_eq!(former[name].max_entries(), map.max_entries(), "{name}");
+            }
+        }
     }
 }

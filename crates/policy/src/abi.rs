@@ -10,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 /// What C says of a field stands beside it there, where not every field needs words.
 #[allow(missing_docs)]
 mod contract {
-    use super::{Addr, BeAddr, BePort, Pod, UnknownValue, Zeroable};
+    use super::{Addr, BePort, Pod, UnknownValue, Zeroable};
 
     include!(concat!(env!("OUT_DIR"), "/contract.rs"));
 }
@@ -159,17 +159,6 @@ impl BePort {
     }
 }
 
-/// An IPv4 address in network order.
-#[repr(transparent)]
-#[derive(Pod, Zeroable, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BeAddr(pub u32);
-
-impl From<BeAddr> for Ipv4Addr {
-    fn from(address: BeAddr) -> Self {
-        address.0.to_ne_bytes().into()
-    }
-}
-
 /// A number that is no member of the enumeration it should be of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is no member of its enumeration: program and library are of different versions")]
@@ -211,10 +200,8 @@ mod plain {
     }
 
     plain! {
-        Addr BeAddr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
-        FormerChoice FormerDevice FormerFlow FormerLink FormerRoute FormerSettings FormerSpreading
-        FormerSublink FormerTableOfBins
-        Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade Witnesses
+        Addr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
+        FormerFlow Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade Witnesses
     }
 }
 

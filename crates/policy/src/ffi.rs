@@ -12,12 +12,6 @@ struct RawReason {
     fate: u32,
 }
 
-#[repr(C)]
-struct RawVersion {
-    name: *const c_char,
-    version: u32,
-}
-
 unsafe extern "C" {
     fn ab_native_choose(
         now: *const abi::Choice,
@@ -132,10 +126,6 @@ unsafe extern "C" {
     static ab_native_reasons_count: usize;
     static ab_native_trunk_reasons: [RawReason; 1];
     static ab_native_trunk_reasons_count: usize;
-    static ab_native_maps: [RawVersion; 1];
-    static ab_native_maps_count: usize;
-    static ab_native_trunk_maps: [RawVersion; 1];
-    static ab_native_trunk_maps_count: usize;
 }
 
 pub fn choose(
@@ -435,31 +425,6 @@ pub fn trunk_reasons() -> Vec<(&'static str, &'static str, u32)> {
 fn read_reasons(rows: &[RawReason]) -> Vec<(&'static str, &'static str, u32)> {
     rows.iter()
         .map(|row| (text(row.name), text(row.words), row.fate))
-        .collect()
-}
-
-/// `(name, version)` of every pinned map of the gateway.
-pub fn map_versions() -> Vec<(&'static str, u32)> {
-    // SAFETY: as above.
-    read_versions(unsafe {
-        std::slice::from_raw_parts((&raw const ab_native_maps).cast(), ab_native_maps_count)
-    })
-}
-
-/// The same of the trunk.
-pub fn trunk_map_versions() -> Vec<(&'static str, u32)> {
-    // SAFETY: as above.
-    read_versions(unsafe {
-        std::slice::from_raw_parts(
-            (&raw const ab_native_trunk_maps).cast(),
-            ab_native_trunk_maps_count,
-        )
-    })
-}
-
-fn read_versions(rows: &[RawVersion]) -> Vec<(&'static str, u32)> {
-    rows.iter()
-        .map(|row| (text(row.name), row.version))
         .collect()
 }
 

@@ -331,33 +331,6 @@ pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 
     ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
 }
 
-/// A pinned map of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PinnedMap {
-    /// Of the map and its pin.
-    pub name: &'static str,
-    /// Of the contract, since which it has had its shape.
-    pub since: u32,
-}
-
-/// Every pinned map of the gateway.
-pub fn maps() -> &'static [PinnedMap] {
-    static MAPS: OnceLock<Vec<PinnedMap>> = OnceLock::new();
-    MAPS.get_or_init(|| pinned_maps(ffi::map_versions()))
-}
-
-/// Every pinned map of the trunk.
-pub fn trunk_maps() -> &'static [PinnedMap] {
-    static MAPS: OnceLock<Vec<PinnedMap>> = OnceLock::new();
-    MAPS.get_or_init(|| pinned_maps(ffi::trunk_map_versions()))
-}
-
-fn pinned_maps(rows: Vec<(&'static str, u32)>) -> Vec<PinnedMap> {
-    rows.into_iter()
-        .map(|(name, since)| PinnedMap { name, since })
-        .collect()
-}
-
 /// One way a packet can leave a program; its number is its place in [`reasons`] or [`trunk_reasons`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {

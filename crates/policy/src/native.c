@@ -2,7 +2,6 @@
 /* The decisions of bpf/policy as functions of this machine, and the reasons and map versions of bpf/include as tables. */
 #include <stddef.h>
 
-#include "../../../bpf/include/versions.h"
 #include "../../../bpf/policy/bins.h"
 #include "../../../bpf/policy/choose.h"
 #include "../../../bpf/policy/drr.h"
@@ -264,21 +263,6 @@ const size_t ab_native_reasons_count = AB_REASON_COUNT;
 
 const struct reason ab_native_trunk_reasons[] = { AB_TRUNK_REASONS(REASON) };
 const size_t ab_native_trunk_reasons_count = AB_TRUNK_REASON_COUNT;
-
-/* ---- versions of maps ---- */
-
-struct map_version {
-	const char *name;
-	__u32 version;
-};
-
-#define MAP_VERSION(name, version) { #name, version },
-
-const struct map_version ab_native_maps[] = { AB_MAP_VERSIONS(MAP_VERSION) };
-const size_t ab_native_maps_count = sizeof(ab_native_maps) / sizeof(ab_native_maps[0]);
-
-const struct map_version ab_native_trunk_maps[] = { AB_TRUNK_MAP_VERSIONS(MAP_VERSION) };
-const size_t ab_native_trunk_maps_count = sizeof(ab_native_trunk_maps) / sizeof(ab_native_trunk_maps[0]);
 
 int ab_native_witness(struct ab_witnesses *of_link, __u32 host, __u32 end, __u64 now_ns)
 {

@@ -6,8 +6,7 @@
 mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../forwarding/former.rs"]
-#[allow(dead_code, reason = "for other tests too")]
+#[path = "../common/former.rs"]
 mod former;
 #[path = "../forwarding/site.rs"]
 #[allow(dead_code, reason = "a site for other tests too")]
@@ -148,7 +147,7 @@ fn the_program_that_hears_forwards_is_a_filter_at_the_egress_and_goes_alone() {
 #[test]
 fn an_upgrade_takes_the_place_of_the_former_filters_and_keeps_their_qdiscs() {
     let mut site = bare();
-    former::start(&site, settings(), SMALL);
+    site.start_former(SMALL, &settings());
     assert!(filters(&site, "lan0").contains("pref 171"));
     let mut connection = connect(&site);
     echo(&mut connection, b"formerly");
@@ -156,7 +155,7 @@ fn an_upgrade_takes_the_place_of_the_former_filters_and_keeps_their_qdiscs() {
     assert!(site.start(SMALL), "adopted");
 
     echo(&mut connection, b"upgraded");
-    assert!(!former::folder(&site).exists());
+    assert!(!former::folder(&site.pins).exists());
     for device in DEVICES {
         let filters = filters(&site, device);
         assert!(filters.contains("pref 171"), "{device}: {filters}");

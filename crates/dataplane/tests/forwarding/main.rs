@@ -11,6 +11,7 @@
 mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/former.rs"]
 mod former;
 mod ipv4;
 mod ipv6;

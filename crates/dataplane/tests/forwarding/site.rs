@@ -7,13 +7,14 @@ use std::{
 };
 
 use anabranch_core::{ClassId, DataPlane, Ended, Family, LinkCounters, LinkId};
-use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
+use anabranch_dataplane::{Build, Error, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
 use anabranch_testbed::{netns::Namespace, pins::PinFolder};
 use nix::net::if_::if_nametoindex;
 
 use crate::{
     addresses::Site as Addresses,
     common::{round_robin, settings},
+    former,
 };
 
 /// The namespaces and the gateway between them. The gateway's handle may be used from any thread; attaching and RSTs
@@ -95,8 +96,18 @@ impl Site {
 
     /// The same of a gateway that is not yet the site's.
     pub fn open(&self, sizes: Sizes, settings: &Settings) -> (Gateway, bool) {
+        self.open_build(sizes, settings, Build::default())
+    }
+
+    /// The gateway of the former version, without a process.
+    pub fn start_former(&self, sizes: Sizes, settings: &Settings) {
+        drop(self.open_build(sizes, settings, former::build()));
+        former::leave(&self.pins);
+    }
+
+    fn open_build(&self, sizes: Sizes, settings: &Settings, build: Build) -> (Gateway, bool) {
         let open = || -> Result<_, Error> {
-            let (mut plane, adopted) = Gateway::open(&self.pins, sizes)?;
+            let (mut plane, adopted) = Gateway::open_build(&self.pins, sizes, build)?;
             plane.set_settings(settings)?;
             tell_links(&mut plane, self.addresses)?;
             plane.install(ClassId::DEFAULT, self.family(), &round_robin(0b11))?;

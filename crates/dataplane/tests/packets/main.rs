@@ -9,6 +9,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod families;
+#[path = "../common/former.rs"]
+mod former;
 mod ipv4;
 mod ipv6;
 #[path = "../common/property.rs"]

@@ -4,14 +4,17 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    mem::offset_of,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
+    path::Path,
     time::{Duration, Instant},
 };
 
 use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
-    FlowRow, Forwards, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Swept, Verdict,
+    Build, FlowRow, Forwards, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Swept,
+    Verdict,
 };
 use anabranch_policy::{
     abi,
@@ -26,6 +29,7 @@ use proptest::{strategy::Strategy, test_runner::TestCaseResult};
 
 use crate::{
     common::{round_robin, settings},
+    former,
     frame::{self, Seen, Segment, tcp},
     property::runner,
     site::{SITES, Site},
@@ -126,11 +130,20 @@ impl Rig {
     }
 
     pub fn sized(sizes: Sizes) -> Self {
+        Self::built(sizes, Build::default())
+    }
+
+    /// With the programs of the former version. Its flows are not to be looked at.
+    pub fn former() -> Self {
+        Self::built(small(), former::build())
+    }
+
+    fn built(sizes: Sizes, build: Build) -> Self {
         let namespace =
             Namespace::create("packets").expect("these tests need root and network namespaces");
         let inside = namespace.enter().unwrap();
         let pins = PinFolder::name("packets");
-        let (plane, _) = Gateway::open(&pins, sizes).unwrap();
+        let (plane, _) = Gateway::open_build(&pins, sizes, build).unwrap();
         let mut rig = Rig {
             plane: Some(plane),
             pins,
@@ -620,6 +633,23 @@ impl Rig {
         }
     }
 
+    /// The process of a former version ends without a word, and one of today takes over. Every entry that there was, by its table, and
+    /// what it is now; both in the bytes of [`abi::FormerFlow`], without what that does not have.
+    pub fn upgrade(&mut self) -> [BTreeMap<String, Vec<u8>>; 2] {
+        const BYTES: usize = offset_of!(abi::Flow, bytes);
+        self.plane = None;
+        former::leave(&self.pins);
+        let folder = former::folder(&self.pins);
+        let before = entries::<{ size_of::<abi::FormerFlow>() }>(&folder, |flow| flow.to_vec());
+        self.restart();
+        let folder = self.pins.join(format!("v{}", abi::ABI_VERSION));
+        let now = entries::<{ size_of::<abi::Flow>() }>(&folder, |flow| {
+            assert_eq!(flow[BYTES..BYTES + 8], [0; 8]);
+            [&flow[..BYTES], &flow[BYTES + 8..]].concat()
+        });
+        [before, now]
+    }
+
     /// The gateway's process ends without a word, and another takes over.
     pub fn restart(&mut self) {
         self.plane = Some(self.another_plane());
@@ -789,6 +819,23 @@ impl Drop for Rig {
             plane.close().ok();
         }
     }
+}
+
+/// What the tables of flows pinned in `folder` hold.
+fn entries<const SIZE: usize>(
+    folder: &Path,
+    formerly: impl Fn([u8; SIZE]) -> Vec<u8>,
+) -> BTreeMap<String, Vec<u8>> {
+    let of = |table| {
+        let map = Map::HashMap(MapData::from_pin(folder.join(table)).unwrap());
+        let map: HashMap<_, abi::FlowKey, [u8; SIZE]> = map.try_into().unwrap();
+        let entries: Vec<_> = map.iter().map(Result::unwrap).collect();
+        entries
+            .into_iter()
+            .map(move |(key, flow)| (format!("{table} {key:?}"), flow))
+    };
+    let all = ["flows", "permissions"].into_iter().flat_map(of);
+    all.map(|(key, flow)| (key, formerly(flow))).collect()
 }
 
 const TURNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);

@@ -1,34 +1,22 @@
 //! The trunk program, its life beside that of its processes; and the rig on which either family's packets are sent.
 
-use std::{
-    fs::DirBuilder,
-    net::{IpAddr, SocketAddr},
-    os::unix::fs::DirBuilderExt,
-    path::PathBuf,
-};
+use std::net::{IpAddr, SocketAddr};
 
-use anabranch_core::{Family, PerFamily, multilink::SublinkId};
+use anabranch_core::{PerFamily, multilink::SublinkId};
 use anabranch_dataplane::{
-    Ran, attach, programs_at,
-    trunk::{NextHop, SublinkPath, Trunk},
+    Pinned, Ran, programs_at,
+    trunk::{NextHop, SublinkPath, Trunk, trunk_object},
 };
 use anabranch_policy::{
-    abi::{
-        BINS, FORMER_SUBLINK_PRESENT, FormerSpreading, FormerSublink, FormerTableOfBins, MAX_LINKS,
-        Spread, Spreading, TRUNK_ABI_VERSION, TRUNK_FORMER_VERSION,
-    },
+    abi::{BINS, MAX_LINKS, Spread, Spreading, TRUNK_ABI_VERSION, TRUNK_FORMER_VERSION},
     spread::Table,
 };
 use anabranch_testbed::{
     netns::{Entered, Namespace},
     pins::PinFolder,
 };
-use anyhow::Context;
-use aya::{
-    EbpfLoader, TestRun, TestRunOptions,
-    maps::Array,
-    programs::{SchedClassifier, TcAttachType},
-};
+use aya::programs::TcAttachType;
+use aya_obj::maps::PinningType;
 
 use crate::{
     frame::tcp,
@@ -38,6 +26,8 @@ use crate::{
 pub const TC_ACT_SHOT: u32 = 2;
 pub const TC_ACT_REDIRECT: u32 = 7;
 pub const TC_ACT_UNSPEC: u32 = u32::MAX;
+/// The device that the trunk stands at, and all sublinks lead out of.
+const LOOPBACK: u32 = 1;
 /// The verifier gives up at a million instructions.
 const VERIFIED_INSTRUCTIONS_MAX: u32 = 100_000;
 
@@ -95,7 +85,7 @@ impl Rig {
         assert!(!adopted);
         for sublink in 0..MAX_LINKS as u16 {
             let path = SublinkPath {
-                ifindex: 1,
+                ifindex: LOOPBACK,
                 next_hop: match sublink % 2 {
                     0 => NextHop::Addresses(other_ends(sublink.into())),
                     _ => NextHop::OnlyOne,
@@ -255,69 +245,26 @@ fn another_process_finds_table_and_counters_as_they_were() {
     );
 }
 
-static FORMER: &[u8] = aya::include_bytes_aligned!(concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/fixtures/trunk-v2.bpf.o"
-));
-
-/// The former version's trunk in the place of `rig`'s own, at the egress of the loopback device: a table of sublink 5, and one
-/// packet sent.
-fn start_former(rig: &mut Rig, packet: &[u8]) -> anyhow::Result<PathBuf> {
-    let folder = rig.pins.join(format!("trunk-v{TRUNK_FORMER_VERSION}"));
-    rig.trunk.take().context("a trunk")?.close()?;
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)?;
-    let mut bpf = EbpfLoader::new()
-        .default_map_pin_directory(&folder)
-        .load(FORMER)?;
-    let program: &mut SchedClassifier = bpf.program_mut("trunk").context("trunk")?.try_into()?;
-    program.load()?;
-    attach(program, &folder, 1, TcAttachType::Egress)?;
-    let told = FormerSpreading {
-        count: 8,
-        usable: 0xff,
-        weight: [1; MAX_LINKS],
-        spread: Spread::Bins.into(),
-        quantum: [1514; MAX_LINKS],
-        ..FormerSpreading::default()
-    };
-    let mut spreading = Array::try_from(bpf.map_mut("spreading").context("spreading")?)?;
-    spreading.set(0, told, 0)?;
-    let mut bins = Array::try_from(bpf.map_mut("bins").context("bins")?)?;
-    bins.set(0, FormerTableOfBins { sublink: [5; BINS] }, 0)?;
-    let mut sublinks = Array::try_from(bpf.map_mut("sublinks").context("sublinks")?)?;
-    let loopback = FormerSublink {
-        ifindex: 1,
-        flags: FORMER_SUBLINK_PRESENT,
-        ..FormerSublink::default()
-    };
-    sublinks.set(5, loopback, 0)?;
-    let program: &mut SchedClassifier = bpf.program_mut("trunk").context("trunk")?.try_into()?;
-    program.test_run(TestRunOptions {
-        data_in: Some(packet),
-        ..TestRunOptions::new()
-    })?;
-    Ok(folder)
-}
-
 #[test]
 fn an_upgrade_goes_on_with_the_table_and_the_counters_of_the_version_before() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::of(spreading(Spread::Bins, 8));
+    rig.trunk().set_table(&[5; BINS]).unwrap();
+    rig.trunk().attach(LOOPBACK).unwrap();
     let packet = packet();
-    let theirs = start_former(&mut rig, &packet).unwrap();
-    let former = programs_at(1, TcAttachType::Egress).unwrap();
+    rig.send(&packet);
+    let former = programs_at(LOOPBACK, TcAttachType::Egress).unwrap();
+    drop(rig.trunk.take());
+    let [ours, theirs] = [TRUNK_ABI_VERSION, TRUNK_FORMER_VERSION]
+        .map(|version| Pinned::Trunk.folder(&rig.pins, version));
+    std::fs::rename(&ours, &theirs).unwrap();
 
     let (trunk, adopted) = Trunk::open(&rig.pins).unwrap();
 
     assert!(adopted && !theirs.exists());
     assert_eq!(trunk.table().unwrap(), [5; BINS]);
-    let mut told = spreading(Spread::Bins, 8);
-    told.sublinks[Family::V6.index()].usable = 0;
-    assert_eq!(trunk.spreading().unwrap(), told);
+    assert_eq!(trunk.spreading().unwrap(), spreading(Spread::Bins, 8));
     assert_eq!(packets(&trunk)[5], 1);
-    let ours = programs_at(1, TcAttachType::Egress).unwrap();
+    let ours = programs_at(LOOPBACK, TcAttachType::Egress).unwrap();
     assert_eq!((former.len(), ours.len()), (1, 1));
     assert_ne!(former, ours);
     rig.trunk = Some(trunk);
@@ -341,8 +288,10 @@ fn what_another_version_left_is_removed_and_not_adopted() {
 
 #[test]
 fn whatever_stands_under_the_name_of_a_pin_is_set_aside() {
-    let maps = anabranch_policy::trunk_maps();
-    for lost in maps.iter().map(|map| map.name) {
+    let maps = aya_obj::Object::parse(&trunk_object()).unwrap().maps;
+    let pinned = |map: &aya_obj::Map| map.pinning() == PinningType::ByName;
+    let pinned = maps.iter().filter(|(_, map)| pinned(map));
+    for lost in pinned.map(|(name, _)| name.as_str()) {
         let mut rig = Rig::of(spreading(Spread::Bins, 8));
         rig.trunk().set_table(&[5; BINS]).unwrap();
         drop(rig.trunk.take());

@@ -14,7 +14,7 @@ const FLOODER: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub fn allow_descriptors(count: u64) {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     if soft < count {
-        setrlimit(Resource::RLIMIT_NOFILE, count.min(hard), hard).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, count, hard.max(count)).unwrap();
     }
 }
 

@@ -21,6 +21,7 @@ mod leftovers;
 mod life;
 mod next_hops;
 mod paths;
+mod upgrade;
 
 pub const FAMILY: Family = SITE.family;
 pub const CLIENT: IpAddr = SITE.client;

@@ -5,4 +5,3 @@ use crate::addresses::IPV4 as SITE;
 #[path = "../both/mod.rs"]
 mod both;
 mod cut;
-mod upgrade;

@@ -4,4 +4,3 @@ use crate::addresses::IPV6 as SITE;
 
 #[path = "../both/mod.rs"]
 mod both;
-mod upgrade;

@@ -40,15 +40,19 @@ fn write_rules(rig: &mut Rig, rules: &[Rule]) {
 /// The default class on link 0, the web on link 1, voice by `voice`.
 fn divided(voice: &Choice) -> Rig {
     let mut rig = Rig::new();
-    rig.install(&only(0));
-    rig.plane().install(WEB, FAMILY, &only(1)).unwrap();
-    rig.plane().install(VOICE, FAMILY, voice).unwrap();
-    write_rules(&mut rig, &[rule("web", &[80, 443]), rule("voice", &[5060])]);
+    divide(&mut rig, voice);
     rig
 }
 
+pub fn divide(rig: &mut Rig, voice: &Choice) {
+    rig.install(&only(0));
+    rig.plane().install(WEB, FAMILY, &only(1)).unwrap();
+    rig.plane().install(VOICE, FAMILY, voice).unwrap();
+    write_rules(rig, &[rule("web", &[80, 443]), rule("voice", &[5060])]);
+}
+
 /// One link takes new flows, though both work.
-fn only(link: u16) -> Choice {
+pub fn only(link: u16) -> Choice {
     Choice {
         working: Set::of_word(0b11),
         ..round_robin(1 << link)

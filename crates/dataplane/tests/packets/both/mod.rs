@@ -35,6 +35,7 @@ mod sweeps;
 mod tcp;
 mod translation;
 mod trunk;
+mod upgrade;
 mod ways;
 
 pub const FAMILY: Family = SITE.family;
