@@ -7,6 +7,7 @@
 #include "../include/rules.h"
 #include "../policy/inline.h"
 #include "map.h"
+#include "visit.h"
 
 /* The sizes of `flows`, `embryo_order`, `permissions` and `hosts` are set by user space before loading. */
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
@@ -97,9 +98,6 @@ AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);
 AB_MAP(sweeping, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
 AB_MAP(ending, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_ending, 0);
 
-struct ab_visit {
-	struct ab_flow_key key[AB_VISIT_MAX];
-};
 AB_MAP(visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a sweep */
 AB_MAP(doomed, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a link that ends */
 

@@ -44,6 +44,7 @@ fn generate_contract() {
         .header(header("bins.h"))
         .header(header("former.h"))
         .header(header("rules.h"))
+        .header(header("service.h"))
         .header("../../bpf/policy/choose.h")
         .header("../../bpf/policy/tries.h")
         // The comments of the headers are ordinary ones.
@@ -52,7 +53,7 @@ fn generate_contract() {
         .allowlist_item("(ab|AB)_.*")
         .allowlist_recursively(false)
         // Reasons are rows of a table, see `reasons`.
-        .blocklist_item("AB_REASON.*|AB_TRUNK_REASON.*|ab_reason|ab_trunk_reason")
+        .blocklist_item("AB_(|TRUNK_|SERVICE_)REASON.*|ab_(|trunk_|service_)reason")
         // What bpf/policy has beside its enumerations.
         .blocklist_item(
             "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)",
@@ -103,7 +104,9 @@ impl ParseCallbacks for Names {
             "granularity" => "PER".to_owned(),
             "fate" => String::new(),
             // Bits are constants, which keep their names.
-            "state" | "link_flags" | "sublink_flags" => return Some(name.to_owned()),
+            "state" | "connection_state" | "link_flags" | "server_flags" | "sublink_flags" => {
+                return Some(name.to_owned());
+            }
             enumeration => enumeration.to_uppercase(),
         };
         Some(camel(&name.strip_prefix(&prefix)?.to_lowercase()))
@@ -114,9 +117,10 @@ impl ParseCallbacks for Names {
             .iter()
             .any(|end| name.ends_with(end) && !name.starts_with("AB_WEIGHT"));
         let kind = match name {
-            "AB_FAMILIES" | "AB_MAX_CLASSES" | "AB_MAX_LINKS" | "AB_MAX_TARGETS" => "usize",
+            "AB_FAMILIES" | "AB_MAX_CLASSES" | "AB_MAX_LINKS" | "AB_MAX_SERVICES"
+            | "AB_MAX_TARGETS" => "usize",
             "AB_NO_TARGET" => "u16",
-            "AB_SIDE_LAN" => "u8",
+            "AB_SIDE_CLIENT" | "AB_SIDE_LAN" | "AB_SIDE_SERVER" => "u8",
             _ if is_size => "usize",
             _ if name.ends_with("_NS") => "u64",
             _ => "u32",

@@ -54,7 +54,13 @@ impl Ending {
     pub fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
         Ok(Ending {
             tables: FlowTables::open(pins)?,
-            program: Walk::open(object, pins, "end_link", "ending", "doomed")?,
+            program: Walk::open(
+                object.sweeper("end_link")?,
+                pins,
+                "end_link",
+                "ending",
+                "doomed",
+            )?,
             resets: Resets::open(pins)?,
         })
     }

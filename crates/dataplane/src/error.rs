@@ -54,7 +54,7 @@ pub enum Error {
     )]
     IngressQdisc { device: String },
     #[error(
-        "device {device} has a filter `{name}` of somebody else at priority 171, handle 0xab, which are Anabranch's: \
+        "device {device} has a filter `{name}` of somebody else at a priority from 168 to 171, handle 0xab, which are Anabranch's: \
          give that one another priority"
     )]
     FilterTaken { device: String, name: String },

@@ -283,12 +283,7 @@ impl Gateway {
     /// The kernel refuses the read.
     pub fn class_names(&self) -> Result<Vec<Option<String>>, Error> {
         let names = self.object.maps.class_names.iter();
-        let named = names.map(|name| {
-            let text = name.map_err(Error::map("class_names"))?.text;
-            let end = text.iter().position(|byte| *byte == 0);
-            let text = String::from_utf8_lossy(&text[..end.unwrap_or(text.len())]);
-            Ok((!text.is_empty()).then(|| text.into_owned()))
-        });
+        let named = names.map(|name| Ok(name.map_err(Error::map("class_names"))?.name()));
         named.collect()
     }
 
@@ -297,13 +292,7 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the map update.
     pub fn set_class_name(&mut self, class: u8, name: Option<&str>) -> Result<(), Error> {
-        let mut value = abi::ClassName::default();
-        let bytes = name.unwrap_or_default().bytes();
-        value
-            .text
-            .iter_mut()
-            .zip(bytes)
-            .for_each(|(to, byte)| *to = byte);
+        let value = abi::ClassName::of(name.unwrap_or_default());
         let names = &mut self.object.maps.class_names;
         names
             .set(class.into(), value, 0)

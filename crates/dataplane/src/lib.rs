@@ -13,7 +13,7 @@
 //!
 //! What takes as long as there are flows, sweeping, ending and listing them, is a [`Walker`]'s, which any thread may hold.
 //!
-//! A [`trunk`] is the other, smaller thing: one program at the egress of the trunk device.
+//! A [`trunk`] is the other, smaller thing: one program at the egress of the trunk device. [`services`] stand before the gateway.
 //!
 //! [`DataPlane::install`]: anabranch_core::DataPlane::install
 //! [`DataPlane::end_flows`]: anabranch_core::DataPlane::end_flows
@@ -39,6 +39,7 @@ mod reasons;
 mod reset;
 mod routes;
 mod run;
+pub mod services;
 mod sizes;
 mod sweep;
 mod traffic;

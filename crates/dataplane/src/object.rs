@@ -234,21 +234,21 @@ pub fn classifier<'a>(
     program(bpf, name)
 }
 
-fn sweeper<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
+/// The same of one that user space runs.
+pub fn sweeper<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
     program(bpf, name)
 }
 
 /// A sweeper of a loaded object, apart from the object: by way of a pin, since to open a program by its id takes
 /// CAP_SYS_ADMIN.
 pub fn own_sweeper(
-    object: &mut Object,
+    loaded: &mut RawTracePoint,
     pins: &Path,
     name: &'static str,
 ) -> Result<RawTracePoint, Error> {
     let path = pins.join(name);
     // Of a process that was killed on the way.
     let _ = fs::remove_file(&path);
-    let loaded = object.sweeper(name)?;
     let pinned = loaded.pin(&path).map_err(io::Error::other);
     pinned.map_err(at(&path))?;
     let own = RawTracePoint::from_pin(&path).map_err(Error::program(name));
@@ -291,16 +291,19 @@ pub fn max_entries(pins: &Path, name: &'static str) -> Result<u32, Error> {
 pub enum Pinned {
     /// Of a gateway.
     Gateway,
+    /// Of services.
+    Services,
     /// Of a trunk.
     Trunk,
 }
 
 impl Pinned {
-    const ALL: [Self; 2] = [Self::Gateway, Self::Trunk];
+    const ALL: [Self; 3] = [Self::Gateway, Self::Services, Self::Trunk];
 
     fn prefix(self) -> &'static str {
         match self {
             Self::Gateway => "v",
+            Self::Services => "services-v",
             Self::Trunk => "trunk-v",
         }
     }
@@ -311,7 +314,7 @@ impl Pinned {
     }
 
     /// Whose folder this is.
-    fn of(folder: &Path) -> Option<Self> {
+    pub fn of(folder: &Path) -> Option<Self> {
         let name = folder.file_name()?.to_str()?;
         let is_version = |kind: &Self| {
             let version = name.strip_prefix(kind.prefix());

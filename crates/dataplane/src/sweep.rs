@@ -76,7 +76,13 @@ pub(crate) struct Sweeping {
 impl Sweeping {
     pub fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
         Ok(Sweeping {
-            program: Walk::open(object, pins, "sweep_flows", "sweeping", "visits")?,
+            program: Walk::open(
+                object.sweeper("sweep_flows")?,
+                pins,
+                "sweep_flows",
+                "sweeping",
+                "visits",
+            )?,
             tables: FlowTables::open(pins)?,
             settings: pinned_array(pins, "settings")?,
             occupancy: Occupancy::open(pins)?,

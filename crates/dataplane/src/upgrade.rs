@@ -69,7 +69,13 @@ struct Upgrade {
 impl Upgrade {
     fn open(former: &Path, folder: &Path, sizes: Sizes) -> Result<Self, Error> {
         let mut object = Object::load_beside(former, folder, at_least(sizes, former)?)?;
-        let walk = Walk::open(&mut object, folder, "migrate", "upgrade", "visits")?;
+        let walk = Walk::open(
+            object.sweeper("migrate")?,
+            folder,
+            "migrate",
+            "upgrade",
+            "visits",
+        )?;
         Ok(Upgrade {
             former: former.to_owned(),
             folder: folder.to_owned(),

@@ -15,7 +15,7 @@ use aya::{
 use crate::{
     Error,
     batch::Reader,
-    object::{self, Object, pinned, pinned_array},
+    object::{self, pinned, pinned_array},
 };
 
 /// Every flow, two entries each, and what mappings may hear besides. Keys [`FlowKey`], values [`Flow`]; read in batches only.
@@ -64,16 +64,16 @@ pub struct Walk<A: Pod> {
 }
 
 impl<A: Pod> Walk<A> {
-    /// A program of a loaded object, with its maps pinned in `pins`.
+    /// A loaded program, with its maps pinned in `pins`.
     pub fn open(
-        object: &mut Object,
+        loaded: &mut RawTracePoint,
         pins: &Path,
         program_name: &'static str,
         map_name: &'static str,
         visits_name: &'static str,
     ) -> Result<Self, Error> {
         Ok(Walk {
-            program: object::own_sweeper(object, pins, program_name)?,
+            program: object::own_sweeper(loaded, pins, program_name)?,
             program_name,
             map: pinned_array(pins, map_name)?,
             map_name,

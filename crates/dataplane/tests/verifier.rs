@@ -12,7 +12,9 @@ use std::{
     process::ExitCode,
 };
 
-use anabranch_dataplane::{gateway_object, trunk::trunk_object, upgrade_object};
+use anabranch_dataplane::{
+    gateway_object, services::service_object, trunk::trunk_object, upgrade_object,
+};
 use anyhow::{Context, bail, ensure};
 use aya::{
     EbpfLoader, VerifierLogLevel,
@@ -163,6 +165,7 @@ fn measure() -> anyhow::Result<(Vec<Row>, Vec<anyhow::Error>)> {
         (gateway_object(), ""),
         (upgrade_object(), UPGRADING),
         (trunk_object(), ""),
+        (service_object(), ""),
     ] {
         let chains = Chains::of(&object)?;
         let pins = Pins::new()?;

@@ -40,6 +40,11 @@ pub const fn choice_place(class: u8, family: Family) -> u32 {
     family as u32 * MAX_CLASSES as u32 + class as u32
 }
 
+/// Where the choice of service `service`, below [`MAX_SERVICES`], for clients of a family stands.
+pub const fn service_choice_place(service: u16, family: Family) -> u32 {
+    family as u32 * MAX_SERVICES as u32 + service as u32
+}
+
 /// Where the traffic of class `class` on link `link` stands: that of the first classes lies together.
 pub const fn traffic_place(class: u8, link: u16, family: Family) -> u32 {
     (class as u32 * FAMILIES as u32 + family as u32) * MAX_LINKS as u32 + link as u32
@@ -75,6 +80,23 @@ impl FromIterator<u16> for Set {
             }
         }
         set
+    }
+}
+
+impl ClassName {
+    /// What is longer than [`CLASS_NAME_MAX`] bytes is cut.
+    pub fn of(name: &str) -> Self {
+        let mut value = ClassName::default();
+        let places = value.text.iter_mut();
+        places.zip(name.bytes()).for_each(|(to, byte)| *to = byte);
+        value
+    }
+
+    /// None: nobody has been given the place.
+    pub fn name(&self) -> Option<String> {
+        let end = self.text.iter().position(|byte| *byte == 0);
+        let text = &self.text[..end.unwrap_or(self.text.len())];
+        (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 }
 
@@ -200,8 +222,8 @@ mod plain {
     }
 
     plain! {
-        Addr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
-        FormerFlow Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade Witnesses
+        Addr BePort Carried Choice Class ClassName Connection Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
+        FormerFlow Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Server ServiceSweep Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
     }
 }
 

@@ -119,6 +119,9 @@ unsafe extern "C" {
     fn ab_native_tries_next(tries: u32, current: u32, next: u32) -> u32;
     fn ab_native_tries_judge(tries: u32, current: u32, from: u32) -> u32;
     fn ab_native_tries_answered(tries: u32, current: u32, winner: u32) -> u32;
+    fn ab_native_connection_learn(state: u32, by_server: c_int, flags: u8) -> u32;
+    fn ab_native_connection_gives_way(state: u32, flags: u8) -> c_int;
+    fn ab_native_connection_timer_ns(state: u32) -> u64;
     fn ab_native_witness(of_link: *mut abi::Witnesses, host: u32, end: u32, now_ns: u64) -> i32;
 
     // Declared with one element: the true number stands beside each.
@@ -126,6 +129,8 @@ unsafe extern "C" {
     static ab_native_reasons_count: usize;
     static ab_native_trunk_reasons: [RawReason; 1];
     static ab_native_trunk_reasons_count: usize;
+    static ab_native_service_reasons: [RawReason; 1];
+    static ab_native_service_reasons_count: usize;
 }
 
 pub fn choose(
@@ -395,6 +400,21 @@ pub fn witness(of_link: &mut abi::Witnesses, host: u32, end: u32, now_ns: u64) -
     unsafe { ab_native_witness(of_link, host, end, now_ns) }
 }
 
+pub fn connection_learn(state: u32, by_server: bool, flags: u8) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_connection_learn(state, by_server.into(), flags) }
+}
+
+pub fn connection_gives_way(state: u32, flags: u8) -> bool {
+    // SAFETY: as above.
+    unsafe { ab_native_connection_gives_way(state, flags) != 0 }
+}
+
+pub fn connection_timer_ns(state: u32) -> u64 {
+    // SAFETY: as above.
+    unsafe { ab_native_connection_timer_ns(state) }
+}
+
 pub fn tries_answered(tries: u32, current: u32, winner: u32) -> u32 {
     // SAFETY: as above.
     unsafe { ab_native_tries_answered(tries, current, winner) }
@@ -418,6 +438,17 @@ pub fn trunk_reasons() -> Vec<(&'static str, &'static str, u32)> {
         std::slice::from_raw_parts(
             (&raw const ab_native_trunk_reasons).cast(),
             ab_native_trunk_reasons_count,
+        )
+    })
+}
+
+/// The same of the services.
+pub fn service_reasons() -> Vec<(&'static str, &'static str, u32)> {
+    // SAFETY: as above.
+    read_reasons(unsafe {
+        std::slice::from_raw_parts(
+            (&raw const ab_native_service_reasons).cast(),
+            ab_native_service_reasons_count,
         )
     })
 }

@@ -34,7 +34,9 @@
 //! A connection attempt that was not answered in time goes on over another link, or takes all links at once in a race ([`Choice::may_race`]);
 //! [`tries`] says which answer wins.
 //!
-//! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] and [`trunk_reasons`] name every way
+//! What a segment does to the state of a service's connection says [`connection`].
+//!
+//! [`abi`] mirrors the whole contract between programs and user space; [`reasons`], [`trunk_reasons`] and [`service_reasons`] name every way
 //! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
 //! build. Beside that, of the pure crates only the simulator has unsafe code: a hint to the cache.
 
@@ -42,6 +44,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod abi;
+pub mod connection;
 mod family;
 mod ffi;
 mod known;
@@ -331,7 +334,7 @@ pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 
     ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
 }
 
-/// One way a packet can leave a program; its number is its place in [`reasons`] or [`trunk_reasons`].
+/// One way a packet can leave a program; its number is its place in [`reasons`], [`trunk_reasons`] or [`service_reasons`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// As in `AB_REASON_…`, in capitals.
@@ -353,6 +356,17 @@ pub fn trunk_reasons() -> &'static [Reason] {
     static REASONS: OnceLock<Vec<Reason>> = OnceLock::new();
     REASONS.get_or_init(|| {
         ffi::trunk_reasons()
+            .into_iter()
+            .map(Reason::known)
+            .collect()
+    })
+}
+
+/// Every reason of the services, in the order of the counters.
+pub fn service_reasons() -> &'static [Reason] {
+    static REASONS: OnceLock<Vec<Reason>> = OnceLock::new();
+    REASONS.get_or_init(|| {
+        ffi::service_reasons()
             .into_iter()
             .map(Reason::known)
             .collect()

@@ -2,8 +2,10 @@
 /* The decisions of bpf/policy as functions of this machine, and the reasons and map versions of bpf/include as tables. */
 #include <stddef.h>
 
+#include "../../../bpf/include/service.h"
 #include "../../../bpf/policy/bins.h"
 #include "../../../bpf/policy/choose.h"
+#include "../../../bpf/policy/connection.h"
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
 #include "../../../bpf/policy/npt.h"
@@ -263,6 +265,24 @@ const size_t ab_native_reasons_count = AB_REASON_COUNT;
 
 const struct reason ab_native_trunk_reasons[] = { AB_TRUNK_REASONS(REASON) };
 const size_t ab_native_trunk_reasons_count = AB_TRUNK_REASON_COUNT;
+
+const struct reason ab_native_service_reasons[] = { AB_SERVICE_REASONS(REASON) };
+const size_t ab_native_service_reasons_count = AB_SERVICE_REASON_COUNT;
+
+__u32 ab_native_connection_learn(__u32 state, int by_server, __u8 flags)
+{
+	return ab_connection_learn(state, by_server, flags);
+}
+
+int ab_native_connection_gives_way(__u32 state, __u8 flags)
+{
+	return ab_connection_gives_way(state, flags);
+}
+
+__u64 ab_native_connection_timer_ns(__u32 state)
+{
+	return ab_connection_timer_ns(state);
+}
 
 int ab_native_witness(struct ab_witnesses *of_link, __u32 host, __u32 end, __u64 now_ns)
 {

@@ -16,7 +16,7 @@ use std::{
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use super::{
-    device_name, numbered,
+    Rank, device_name, numbered,
     tc::{End, Filter, Place, Tc},
 };
 use crate::Error;
@@ -33,10 +33,25 @@ fn name_of(pins: &Path) -> String {
     format!("anabranch/{}", instance.to_string_lossy())
 }
 
+/// Where the instance's programs stand that `pins` tell of.
+fn own(pins: &Path) -> Place {
+    Place {
+        rank: Rank::of(pins),
+        is_before: false,
+    }
+}
+
+fn before(pins: &Path) -> Place {
+    Place {
+        is_before: true,
+        ..own(pins)
+    }
+}
+
 fn filter_mark(pins: &Path, ifindex: u32, place: Place) -> PathBuf {
-    let prefix = match place {
-        Place::Own => FILTER,
-        Place::Before => BEFORE,
+    let prefix = match place.is_before {
+        false => FILTER,
+        true => BEFORE,
     };
     pins.join(format!("{prefix}{ifindex}"))
 }
@@ -52,7 +67,7 @@ pub fn is_mark(name: &str) -> bool {
 }
 
 pub fn stands(pins: &Path, ifindex: u32) -> bool {
-    let mut places = [Place::Own, Place::Before].into_iter();
+    let mut places = [own(pins), before(pins)].into_iter();
     places.any(|place| filter_mark(pins, ifindex, place).exists())
 }
 
@@ -73,8 +88,8 @@ pub fn attach(
     end: TcAttachType,
 ) -> Result<(), Error> {
     let hook = Hook::of(pins, ifindex)?;
-    hook.set(program, end.into(), Place::Own)?;
-    hook.clear(Place::Before)
+    hook.set(program, end.into(), own(pins))?;
+    hook.clear(before(pins))
 }
 
 /// Puts `program` before our filter of another version, whose pins are `former`. The qdisc is ours from here on.
@@ -89,7 +104,7 @@ pub fn attach_before(
     if qdisc_mark(former, ifindex).exists() {
         mark(&qdisc_mark(pins, ifindex)).map_err(hook.failed())?;
     }
-    hook.set(program, end.into(), Place::Before)
+    hook.set(program, end.into(), before(pins))
 }
 
 /// Removes our filters from a device, and the qdisc if we made it and nobody else uses it.
@@ -101,8 +116,8 @@ pub fn detach(pins: &Path, ifindex: u32) -> Result<(), Error> {
         return remove_marks(pins, ifindex);
     }
     let hook = Hook::of(pins, ifindex)?;
-    hook.clear(Place::Own)?;
-    hook.clear(Place::Before)?;
+    hook.clear(own(pins))?;
+    hook.clear(before(pins))?;
     hook.clear_qdisc()
 }
 
@@ -112,15 +127,15 @@ pub fn clear_egress(pins: &Path, ifindex: u32) -> Result<(), Error> {
         return Ok(());
     }
     let hook = Hook::of(pins, ifindex)?;
-    hook.delete_at(End::Egress, Place::Own)
+    hook.delete_at(End::Egress, own(pins))
         .map_err(hook.failed())
 }
 
 /// Those of a device that is gone.
 fn remove_marks(pins: &Path, ifindex: u32) -> Result<(), Error> {
     let marks = [
-        filter_mark(pins, ifindex, Place::Own),
-        filter_mark(pins, ifindex, Place::Before),
+        filter_mark(pins, ifindex, own(pins)),
+        filter_mark(pins, ifindex, before(pins)),
         qdisc_mark(pins, ifindex),
     ];
     marks.iter().try_for_each(|mark| {
@@ -212,9 +227,24 @@ impl<'a> Hook<'a> {
         if !mark.exists() {
             return Ok(());
         }
-        self.delete_unused_qdisc()
+        self.leave_qdisc()
+            .and_then(|()| self.delete_unused_qdisc())
             .and_then(|()| unmark(&mark))
             .map_err(self.failed())
+    }
+
+    /// To another role of the instance, if one stands there: who goes last takes it away.
+    fn leave_qdisc(&self) -> io::Result<()> {
+        let Some(instance) = self.pins.parent() else {
+            return Ok(());
+        };
+        for other in fs::read_dir(instance)? {
+            let other = other?.path();
+            if other != self.pins && stands(&other, self.ifindex) {
+                return mark(&qdisc_mark(&other, self.ifindex));
+            }
+        }
+        Ok(())
     }
 
     fn delete_unused_qdisc(&self) -> io::Result<()> {

@@ -23,7 +23,7 @@ use aya::programs::{
 };
 use nix::{errno::Errno, net::if_::if_indextoname};
 
-use crate::Error;
+use crate::{Error, object::Pinned};
 pub use filter::has_room;
 
 const PREFIX: &str = "attach-";
@@ -32,6 +32,31 @@ const BESIDE: &str = "beside-";
 const GOING: Duration = Duration::from_secs(1);
 /// Set to `clsact`: filters even where there is TCX, so that `tc` shows them.
 const MECHANISM: &str = "ANABRANCH_ATTACH";
+
+/// Where several roles of an instance stand at one end of a device, who meets a packet first: what a service takes never was the
+/// gateway's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    First,
+    Second,
+}
+
+impl Rank {
+    /// Of the programs that the folder `pins` tells of.
+    fn of(pins: &Path) -> Self {
+        match Pinned::of(pins) {
+            Some(Pinned::Services) => Self::First,
+            _ => Self::Second,
+        }
+    }
+
+    fn order(self) -> LinkOrder {
+        match self {
+            Self::First => LinkOrder::first(),
+            Self::Second => LinkOrder::last(),
+        }
+    }
+}
 
 /// What stands among the pins for an attachment.
 pub enum Attachment {
@@ -88,7 +113,7 @@ pub fn attach(
     if filter::stands(pins, ifindex) || !has_tcx() {
         return filter::attach(program, pins, ifindex, end);
     }
-    attach_fresh(program, &path, ifindex, end, LinkOrder::default)
+    attach_fresh(program, &path, ifindex, end, || Rank::of(pins).order())
 }
 
 fn device_name(ifindex: u32) -> Result<String, Error> {
@@ -118,12 +143,15 @@ fn has_tcx() -> bool {
 
 /// Fails if the pinned link lost its device.
 fn replace(program: &mut SchedClassifier, path: &Path) -> Result<(), ProgramError> {
+    let id = program.attach_to_link(pinned_link(path)?)?;
+    program.take_link(id).map(drop)
+}
+
+fn pinned_link(path: &Path) -> Result<SchedClassifierLink, ProgramError> {
     let pinned = PinnedLink::from_pin(path)
         .map_err(|error| ProgramError::IOError(std::io::Error::other(error)))?;
-    let link = SchedClassifierLink::try_from(FdLink::from(pinned))
-        .map_err(|error| ProgramError::IOError(std::io::Error::other(error)))?;
-    let id = program.attach_to_link(link)?;
-    program.take_link(id).map(drop)
+    SchedClassifierLink::try_from(FdLink::from(pinned))
+        .map_err(|error| ProgramError::IOError(std::io::Error::other(error)))
 }
 
 /// Puts `program` before the one of another version that the pins `former` tell of, by the same mechanism. Our
@@ -143,7 +171,17 @@ pub fn attach_before(
         return Ok(());
     }
     unpin(&path)?;
-    attach_fresh(program, &path, ifindex, end, LinkOrder::first)
+    // The kernel is told by its descriptor which it is, so it is held meanwhile.
+    let stands = pinned_link(&pin_path(former, ifindex)).map_err(failed(ifindex))?;
+    let order = || LinkOrder::before_link(&stands).unwrap_or_else(|_| LinkOrder::first());
+    attach_fresh(program, &path, ifindex, end, order)
+}
+
+fn failed(ifindex: u32) -> impl Fn(ProgramError) -> Error {
+    move |source| Error::Attach {
+        ifindex,
+        source: Box::new(source),
+    }
 }
 
 /// Whether the very program stands there, by a link of ours whose pin was removed.
@@ -159,13 +197,9 @@ fn attach_fresh(
     path: &Path,
     ifindex: u32,
     end: TcAttachType,
-    order: fn() -> LinkOrder,
+    order: impl Fn() -> LinkOrder,
 ) -> Result<(), Error> {
     let device = device_name(ifindex)?;
-    let failed = |source| Error::Attach {
-        ifindex,
-        source: Box::new(source),
-    };
     let deadline = Instant::now() + GOING;
     let id = loop {
         let options = TcAttachOptions::TcxOrder(order());
@@ -173,10 +207,10 @@ fn attach_fresh(
             Err(error) if stands_still(&error) && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(1));
             }
-            attached => break attached.map_err(failed)?,
+            attached => break attached.map_err(failed(ifindex))?,
         }
     };
-    let link = program.take_link(id).map_err(failed)?;
+    let link = program.take_link(id).map_err(failed(ifindex))?;
     let link = FdLink::try_from(link).map_err(Error::link(ifindex))?;
     link.pin(path).map_err(Error::pin(ifindex)).map(drop)
 }

@@ -14,19 +14,23 @@ use netlink_packet_route::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 
+use super::Rank;
+
 /// Where a filter of ours stands at either end: before what `tc` numbers by itself, from 49152 down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    Own,
+pub struct Place {
+    pub rank: Rank,
     /// Before that, while another version stands there.
-    Before,
+    pub is_before: bool,
 }
 
 impl Place {
     fn priority(self) -> u16 {
-        match self {
-            Place::Own => 0xab,
-            Place::Before => 0xaa,
+        match (self.rank, self.is_before) {
+            (Rank::First, true) => 0xa8,
+            (Rank::First, false) => 0xa9,
+            (Rank::Second, true) => 0xaa,
+            (Rank::Second, false) => 0xab,
         }
     }
 }

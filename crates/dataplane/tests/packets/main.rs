@@ -16,6 +16,7 @@ mod ipv6;
 #[path = "../common/property.rs"]
 mod property;
 mod rig;
+mod services;
 #[path = "../common/site.rs"]
 mod site;
 mod trunk;

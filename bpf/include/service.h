@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The contract of the service programs: servers behind virtual addresses. A service chooses among its servers as a class does among
+ * links: by an ab_choice, whose targets are the servers. Times are CLOCK_MONOTONIC nanoseconds.
+ *
+ * A connection is two entries of one map, as a flow of the gateway's is. In both `remote` is the client; `local` is the virtual
+ * endpoint as the client sees it, or the server's as the server does. Each tells what its direction's `local` becomes.
+ */
+#ifndef ANABRANCH_SERVICE_H
+#define ANABRANCH_SERVICE_H
+
+#include "anabranch.h"
+#include "choice.h"
+#include "rules.h"
+
+/* Raised whenever a pinned map changes its shape, as versions.h tells. */
+#define AB_SERVICE_ABI_VERSION 1
+
+#define AB_MAX_SERVICES 64
+
+/* Of ab_flow_key.side. */
+#define AB_SIDE_CLIENT 0
+#define AB_SIDE_SERVER 1
+
+/* Where clients find a service. The value is its number. */
+struct ab_virtual {
+	union ab_addr address;
+	__be16 port;
+	__u8 proto;
+	__u8 zero;
+};
+
+enum ab_server_flags {
+	AB_SERVER_POINT_TO_POINT = 1 << 0, /* its device is of layer 3: no neighbour to resolve */
+};
+
+/* At AB_SERVER_PLACE. A server keeps its place for as long as it has connections. */
+struct ab_server {
+	union ab_addr address;
+	union ab_addr next_hop;
+	__u32 ifindex; /* 0: nothing leads to it */
+	__be16 port;
+	__u16 flags;	     /* enum ab_server_flags */
+	__u64 opened_before; /* connections of others that had the place: for people */
+};
+#define AB_SERVER_PLACE(service, target) ((service) * AB_MAX_TARGETS + (target))
+#define AB_SERVERS_MAX (AB_MAX_SERVICES * AB_MAX_TARGETS)
+
+/* Where the choice of a service for clients of a family stands. */
+#define AB_SERVICE_CHOICE(service, family) ((family) * AB_MAX_SERVICES + (service))
+
+/* Bits of ab_connection.state, of the client's entry; set atomically and never taken away. */
+enum ab_connection_state {
+	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK */
+	AB_CONNECTION_ESTABLISHED = 1 << 1, /* the client has acknowledged that */
+	AB_CONNECTION_FIN_CLIENT = 1 << 2,
+	AB_CONNECTION_FIN_SERVER = 1 << 3,
+	AB_CONNECTION_CLOSED = 1 << 4, /* by both, or reset: counted as closed, and kept for what is still under way */
+};
+
+struct ab_connection {
+	__u64 opened_ns;
+	__u64 seen_ns; /* last packet of this direction, at clock-tick resolution */
+	__u64 packets; /* GSO segments counted one by one */
+	__u64 bytes;   /* of IP packets */
+	union ab_addr other_local;
+	__be16 other_port;
+	__u16 service;
+	__u16 server;
+	__u8 layer3;	   /* of the device by which the client's packets come: it has no Ethernet */
+	__u8 zero;
+	__u32 ifindex;	   /* that device */
+	__u32 state;	   /* client's entry */
+	__u32 end;	   /* server's entry: highest sequence number sent, plus one */
+	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
+};
+
+/* Connections end when nothing was seen of them for so long: RFC 5382 REQ-5, and an embryo as Linux gives up its SYN/ACKs. */
+#define AB_CONNECTION_EMBRYO_NS 60000000000ull
+#define AB_CONNECTION_CLOSED_NS 60000000000ull
+#define AB_CONNECTION_IDLE_NS 7440000000000ull
+
+/* Arguments and results of `sweep_connections`, which user space runs and nothing attaches. */
+struct ab_service_sweep {
+	__u64 expired; /* connections forgotten */
+	__u32 count;   /* in: keys to visit */
+	__u32 zero;
+};
+
+/* Every way a packet can leave the service programs: X(name, fate, words). */
+#define AB_SERVICE_REASONS(X)                                                                                          \
+	X(TO_SERVER, SENT, "client's packet sent to its server")                                                       \
+	X(TO_CLIENT, SENT, "server's packet sent to its client")                                                       \
+	X(NOT_OURS, PASSED, "of no service")                                                                           \
+	X(NO_CONNECTION, PASSED, "for a service and of no connection: left to the host")                               \
+	X(NO_SERVER, PASSED, "no server takes new connections: left to the host")                                      \
+	X(TTL, DROPPED, "for a service, and may make no further hop")                                                  \
+	X(NO_WAY, DROPPED, "nothing leads to the server")                                                              \
+	X(PORT_TAKEN, DROPPED, "its client talks to that server from the same port by another service")                \
+	X(TABLE_FULL, DROPPED, "the table of connections is full")                                                     \
+	X(UNSENT, DROPPED, "kernel helper refused to rewrite or send")
+
+enum ab_service_reason {
+#define AB_SERVICE_REASON_ENUM(name, fate, words) AB_SERVICE_REASON_##name,
+	AB_SERVICE_REASONS(AB_SERVICE_REASON_ENUM)
+#undef AB_SERVICE_REASON_ENUM
+		AB_SERVICE_REASON_COUNT,
+};
+
+#endif

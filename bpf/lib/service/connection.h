@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The connections of the services: how they are found, begun, and ended. What counts is the client's entry: it is written last, and
+ * taken out first. A server's entry without it is nobody's, and whoever needs the place takes it.
+ */
+#ifndef ANABRANCH_SERVICE_CONNECTION_H
+#define ANABRANCH_SERVICE_CONNECTION_H
+
+#include "../../policy/choose.h"
+#include "../../policy/connection.h"
+#include "../ambient.h"
+#include "../parse.h"
+#include "maps.h"
+
+/* What a program keeps of its packet: the stack has no room. */
+struct service_room {
+	struct packet packet;
+	struct ab_flow_key client, server;
+	struct ab_connection connection; /* that is to begin */
+	struct ab_request request;
+	struct ab_decision decision;
+};
+AB_SCRATCH(service_room, struct service_room)
+
+static __always_inline void make_connection_key(struct ab_flow_key *key, __u8 side, const union ab_addr *local,
+						__be16 local_port, const union ab_addr *remote, __be16 remote_port)
+{
+	key->local = *local;
+	key->remote = *remote;
+	key->local_port = local_port;
+	key->remote_port = remote_port;
+	key->proto = IPPROTO_TCP;
+	key->side = side;
+	key->zero = 0;
+}
+
+static __always_inline struct ab_connection *find_connection(const struct ab_flow_key *key)
+{
+	return bpf_map_lookup_elem(&connections, key);
+}
+
+/* The key of the same connection as the other end sees it. */
+static __always_inline void turn_key(struct ab_flow_key *other, const struct ab_flow_key *key,
+				     const struct ab_connection *entry)
+{
+	make_connection_key(other, key->side == AB_SIDE_CLIENT ? AB_SIDE_SERVER : AB_SIDE_CLIENT, &entry->other_local,
+			    entry->other_port, &key->remote, key->remote_port);
+}
+
+static __noinline void service_gauge_add(__u32 service, __u32 server, __u64 opened, __u64 closed)
+{
+	struct ab_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
+	if (!gauges)
+		return;
+	struct ab_gauge *gauge = &gauges->target[server % AB_MAX_TARGETS];
+	if (opened) {
+		__sync_fetch_and_add(&gauge->dispatched, opened);
+		__sync_fetch_and_add(&gauge->opened, opened);
+	}
+	if (closed)
+		__sync_fetch_and_add(&gauge->closed, closed);
+}
+
+/* Whoever sets CLOSED counts it. */
+static __always_inline void learn(struct ab_connection *client, int by_server, __u8 flags)
+{
+	__u32 learned = ab_connection_learn(client->state, by_server, flags);
+	if (!learned)
+		return;
+	__u32 before = __sync_fetch_and_or(&client->state, learned);
+	if (learned & ~before & AB_CONNECTION_CLOSED)
+		service_gauge_add(client->service, client->server, 0, 1);
+}
+
+/* Takes the connection of a client's entry out of the table. */
+static __noinline void forget_connection(const struct ab_flow_key *client_key, struct ab_connection *client)
+{
+	struct ab_flow_key key = *client_key, server_key;
+	turn_key(&server_key, &key, client);
+	__u32 before = __sync_fetch_and_or(&client->state, AB_CONNECTION_CLOSED);
+	if (!(before & AB_CONNECTION_CLOSED))
+		service_gauge_add(client->service, client->server, 0, 1);
+	bpf_map_delete_elem(&connections, &key);
+	bpf_map_delete_elem(&connections, &server_key);
+}
+
+/* The server of a new connection, or AB_NO_TARGET. */
+__noinline int choose_server(__u32 service)
+{
+	struct service_room *room = service_room();
+	if (!room)
+		return AB_NO_TARGET;
+	__u32 place = AB_SERVICE_CHOICE(service, room->packet.family);
+	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
+	const struct ab_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
+	__u64 *turns = bpf_map_lookup_elem(&service_turns, &place);
+	if (!now || !gauges || !turns)
+		return AB_NO_TARGET;
+	struct ab_request *q = &room->request;
+	__builtin_memset(q, 0, sizeof(*q));
+	q->route = q->session = q->endpoint = AB_NO_TARGET;
+	q->draw = ab_takes_turns(now) ? __sync_fetch_and_add(turns, 1) : draw();
+	if (ab_goes_by_hash(now))
+		q->hash = ab_hash_for(now, &room->packet.src, &room->packet.dst, room->packet.sport,
+				      room->packet.dport);
+	ab_choose(now, gauges, NULL, q, &room->decision);
+	return room->decision.target;
+}
+
+/* Whether the place of a server's entry is nobody's: its connection is over, or was never begun. */
+static __noinline int is_free(const struct ab_flow_key *server_key)
+{
+	struct ab_flow_key key = *server_key, client_key;
+	struct ab_connection *server = find_connection(&key);
+	if (!server)
+		return 1;
+	turn_key(&client_key, &key, server);
+	struct ab_connection *client = find_connection(&client_key);
+	if (!client)
+		return 1;
+	if (!(client->state & AB_CONNECTION_CLOSED))
+		return 0;
+	forget_connection(&client_key, client);
+	return 1;
+}
+
+/* Writes both entries of room->connection, by the keys of the room. 0, or the reason of failure. */
+__noinline int insert_connection(const struct ab_server *server)
+{
+	struct service_room *room = service_room();
+	if (!room || !server)
+		return AB_SERVICE_REASON_UNSENT;
+	struct ab_connection *fresh = &room->connection;
+	if (!is_free(&room->server))
+		return AB_SERVICE_REASON_PORT_TAKEN;
+	fresh->other_local = room->client.local;
+	fresh->other_port = room->client.local_port;
+	if (bpf_map_update_elem(&connections, &room->server, fresh, BPF_ANY))
+		return AB_SERVICE_REASON_TABLE_FULL;
+	fresh->other_local = server->address;
+	fresh->other_port = server->port;
+	if (!bpf_map_update_elem(&connections, &room->client, fresh, BPF_NOEXIST)) {
+		service_gauge_add(fresh->service, fresh->server, 1, 0);
+		return 0;
+	}
+	/* A copy of the SYN may have been faster, on another CPU. What it wrote stands. */
+	if (find_connection(&room->client))
+		return 0;
+	bpf_map_delete_elem(&connections, &room->server);
+	return AB_SERVICE_REASON_TABLE_FULL;
+}
+
+/* ---- sweeping ---- */
+
+struct service_walk {
+	const struct ab_visit *visit;
+	struct ab_service_sweep *result;
+	__u64 now;
+};
+
+static __always_inline int has_run_out(const struct service_walk *walk, const struct ab_connection *entry, __u32 state)
+{
+	return entry->seen_ns + ab_connection_timer_ns(state) < walk->now;
+}
+
+/* An entry that user space met, wherever it is since. */
+static long visit_connection(__u32 index, struct service_walk *walk)
+{
+	struct ab_flow_key other_key;
+	if (index >= AB_VISIT_MAX)
+		return 1;
+	struct ab_flow_key key = walk->visit->key[index];
+	struct ab_connection *entry = find_connection(&key);
+	if (!entry)
+		return 0;
+	turn_key(&other_key, &key, entry);
+	struct ab_connection *other = find_connection(&other_key);
+	if (key.side == AB_SIDE_SERVER) {
+		if (!other && has_run_out(walk, entry, 0))
+			bpf_map_delete_elem(&connections, &key);
+		return 0;
+	}
+	__u32 state = entry->state;
+	if (!has_run_out(walk, entry, state) || (other && !has_run_out(walk, other, state)))
+		return 0;
+	forget_connection(&key, entry);
+	walk->result->expired++;
+	return 0;
+}
+
+static __always_inline void sweep_visited_connections(void)
+{
+	__u32 zero = 0;
+	struct service_walk walk = {
+		.visit = bpf_map_lookup_elem(&service_visits, &zero),
+		.result = bpf_map_lookup_elem(&service_sweeping, &zero),
+		.now = time_ns(),
+	};
+	if (walk.visit && walk.result)
+		bpf_loop(walk.result->count, visit_connection, &walk, 0);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Every map of the services. */
+#ifndef ANABRANCH_SERVICE_MAPS_H
+#define ANABRANCH_SERVICE_MAPS_H
+
+#include "../../include/service.h"
+#include "../../policy/inline.h"
+#include "../map.h"
+#include "../visit.h"
+
+/* The size of `connections` is set by user space before loading: two entries each. */
+AB_MAP(connections, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_connection, BPF_F_NO_PREALLOC);
+AB_MAP(virtuals, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES * 16, struct ab_virtual, __u32, BPF_F_NO_PREALLOC);
+AB_MAP(servers, BPF_MAP_TYPE_ARRAY, AB_SERVERS_MAX, __u32, struct ab_server, 0);
+
+/* At AB_SERVICE_CHOICE; and how many choices there were. */
+AB_MAP(service_choices, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, struct ab_choice, 0);
+AB_MAP(service_turns, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, __u64, 0);
+
+/* By service. */
+AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
+AB_MAP(service_names, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_class_name, 0);
+
+AB_MAP(service_reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_SERVICE_REASON_COUNT, __u32, __u64, 0);
+AB_MAP(service_sweeping, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_service_sweep, 0);
+AB_MAP(service_visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0);
+
+#endif

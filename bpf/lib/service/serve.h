@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * A packet between a client and its server. The client's goes where user space says that its server is. The server's goes back by
+ * the device, and to the hardware address, that the client's came from: with several links no route of the host would say so.
+ */
+#ifndef ANABRANCH_SERVICE_SERVE_H
+#define ANABRANCH_SERVICE_SERVE_H
+
+#include "../rewrite.h"
+#include "connection.h"
+
+/* Of both hardware addresses of a frame. */
+#define ETHERNET_ADDRESSES 12
+/* So far behind what its server has sent may be what a client acknowledges. */
+#define ACK_WINDOW (1 << 20)
+
+/* A whole segment of TCP; fragments and all else are not for services. */
+static __always_inline int is_segment(const struct packet *p)
+{
+	return p->kind == PACKET_FLOW && p->proto == IPPROTO_TCP && !is_fragment(p);
+}
+
+static __always_inline void count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
+{
+	struct load load = packet_load(skb, p);
+	entry->seen_ns = tick_ns();
+	__sync_fetch_and_add(&entry->packets, load.packets);
+	__sync_fetch_and_add(&entry->bytes, load.bytes);
+}
+
+/* The way back: the two hardware addresses of the frame, the other way round. 0, or below zero. */
+static __always_inline int read_way_back(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
+{
+	entry->ifindex = skb->ifindex;
+	entry->layer3 = p->l3 == 0;
+	if (entry->layer3)
+		return 0;
+	return bpf_skb_load_bytes(skb, ETH_ALEN, entry->ethernet, ETH_ALEN) ?:
+	       bpf_skb_load_bytes(skb, 0, entry->ethernet + ETH_ALEN, ETH_ALEN);
+}
+
+static __always_inline int is_same_way(const struct ab_connection *a, const struct ab_connection *b)
+{
+	const __u32 *one = (const __u32 *)a->ethernet, *other = (const __u32 *)b->ethernet;
+	return a->ifindex == b->ifindex &&
+	       !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]));
+}
+
+/*
+ * Clients move, and so do routers before them. Anybody can send with a client's address: the way back is changed only by what
+ * acknowledges something that the server has just sent.
+ */
+static __noinline void follow_client(struct service_room *room, struct ab_connection *client)
+{
+	const struct ab_connection *now = &room->connection;
+	turn_key(&room->server, &room->client, client);
+	struct ab_connection *server = find_connection(&room->server);
+	if (!server || !(room->packet.tcp_flags & TCP_ACK) || server->end - room->packet.ack > ACK_WINDOW)
+		return;
+	client->ifindex = server->ifindex = now->ifindex;
+	client->layer3 = server->layer3 = now->layer3;
+	__builtin_memcpy(client->ethernet, now->ethernet, sizeof(client->ethernet));
+	__builtin_memcpy(server->ethernet, now->ethernet, sizeof(server->ethernet));
+}
+
+/* To the server of a connection. */
+static __always_inline __u32 send_to_server(struct __sk_buff *skb, const struct packet *p,
+					    const struct ab_connection *client)
+{
+	__u32 place = AB_SERVER_PLACE(client->service % AB_MAX_SERVICES, client->server % AB_MAX_TARGETS);
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	if (!server || !server->ifindex)
+		return AB_SERVICE_REASON_NO_WAY;
+	if (p->ttl <= 1)
+		return AB_SERVICE_REASON_TTL;
+	if (rewrite_packet(skb, p, INBOUND, &client->other_local, client->other_port))
+		return AB_SERVICE_REASON_UNSENT;
+	if (server->flags & AB_SERVER_POINT_TO_POINT)
+		bpf_redirect(server->ifindex, 0);
+	else if (send_to_neighbour(skb, p->l3, server->ifindex, &server->next_hop))
+		return AB_SERVICE_REASON_UNSENT;
+	return AB_SERVICE_REASON_TO_SERVER;
+}
+
+/* Begins the connection of a first SYN. 0, or the reason why there is none. */
+static __always_inline __u32 begin_connection(struct service_room *room, __u32 service)
+{
+	__u32 target = choose_server(service), place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
+	if (target >= AB_MAX_TARGETS)
+		return AB_SERVICE_REASON_NO_SERVER;
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	if (!server || !server->ifindex)
+		return AB_SERVICE_REASON_NO_WAY;
+	struct ab_connection *fresh = &room->connection;
+	fresh->opened_ns = fresh->seen_ns = time_ns();
+	fresh->service = service;
+	fresh->server = target;
+	make_connection_key(&room->server, AB_SIDE_SERVER, &server->address, server->port, &room->packet.src,
+			    room->packet.sport);
+	return insert_connection(server);
+}
+
+/* A client's packet to the virtual endpoint of a service. */
+static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_room *room, __u32 service)
+{
+	struct packet *p = &room->packet;
+	make_connection_key(&room->client, AB_SIDE_CLIENT, &p->dst, p->dport, &p->src, p->sport);
+	__builtin_memset(&room->connection, 0, sizeof(room->connection));
+	if (read_way_back(skb, p, &room->connection))
+		return AB_SERVICE_REASON_UNSENT;
+	struct ab_connection *client = find_connection(&room->client);
+	if (client && ab_connection_gives_way(client->state, p->tcp_flags)) {
+		forget_connection(&room->client, client);
+		client = NULL;
+	}
+	if (!client) {
+		if (!is_first_syn(p))
+			return AB_SERVICE_REASON_NO_CONNECTION;
+		__u32 reason = begin_connection(room, service);
+		if (reason)
+			return reason;
+		client = find_connection(&room->client);
+		if (!client)
+			return AB_SERVICE_REASON_TABLE_FULL;
+	}
+	if (!is_same_way(client, &room->connection))
+		follow_client(room, client);
+	learn(client, 0, p->tcp_flags);
+	count_packet(skb, p, client);
+	return send_to_server(skb, p, client);
+}
+
+static __always_inline int send_back(struct __sk_buff *skb, const struct packet *p, const struct ab_connection *server)
+{
+	__be16 type = skb->protocol;
+	if (server->layer3)
+		return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
+	if (p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
+			   bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0)))
+		return -1;
+	if (bpf_skb_store_bytes(skb, 0, server->ethernet, ETHERNET_ADDRESSES, 0))
+		return -1;
+	return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
+}
+
+/* A packet that may be a server's to its client. */
+static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_room *room)
+{
+	struct packet *p = &room->packet;
+	make_connection_key(&room->server, AB_SIDE_SERVER, &p->src, p->sport, &p->dst, p->dport);
+	struct ab_connection *server = find_connection(&room->server);
+	if (!server)
+		return AB_SERVICE_REASON_NOT_OURS;
+	if (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) {
+		turn_key(&room->client, &room->server, server);
+		struct ab_connection *client = find_connection(&room->client);
+		if (client)
+			learn(client, 1, p->tcp_flags);
+	}
+	if (p->ttl <= 1)
+		return AB_SERVICE_REASON_TTL;
+	server->end = p->end;
+	count_packet(skb, p, server);
+	if (rewrite_packet(skb, p, OUTBOUND, &server->other_local, server->other_port) || send_back(skb, p, server))
+		return AB_SERVICE_REASON_UNSENT;
+	return AB_SERVICE_REASON_TO_CLIENT;
+}
+
+/* The service whose virtual endpoint a packet is for, or NULL. */
+static __always_inline const __u32 *service_of(const struct packet *p)
+{
+	struct ab_virtual virtual = { .address = p->dst, .port = p->dport, .proto = p->proto };
+	return bpf_map_lookup_elem(&virtuals, &virtual);
+}
+
+/* Sends the packet if it is a service's, and says for which reason it left. */
+static __always_inline __u32 serve(struct __sk_buff *skb, struct service_room *room, __u32 l3)
+{
+	struct packet *p = &room->packet;
+	__builtin_memset(p, 0, sizeof(*p));
+	/* What cannot be read is nobody's yet: who comes next judges it. */
+	if (parse_packet(skb, p, l3) || !is_segment(p))
+		return AB_SERVICE_REASON_NOT_OURS;
+	const __u32 *service = service_of(p);
+	return service ? from_client(skb, room, *service) : from_server(skb, room);
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What a packet does to a connection's state (RFC 9293). It is over when both ends have sent FIN, or one has reset it. What is over
+ * keeps its entries for what is still under way, and gives them up to a first SYN: its client's port is used again.
+ */
+#ifndef ANABRANCH_POLICY_CONNECTION_H
+#define ANABRANCH_POLICY_CONNECTION_H
+
+#include "../include/service.h"
+#include "inline.h"
+
+#define AB_TCP_FIN 0x01
+#define AB_TCP_SYN 0x02
+#define AB_TCP_RST 0x04
+#define AB_TCP_ACK 0x10
+
+/* The bits that a segment with `flags` adds to `state`. */
+static __always_inline __u32 ab_connection_learn(__u32 state, int by_server, __u8 flags)
+{
+	__u32 both = AB_CONNECTION_FIN_CLIENT | AB_CONNECTION_FIN_SERVER, learned = 0;
+
+	if (flags & AB_TCP_RST)
+		return AB_CONNECTION_CLOSED & ~state;
+	if (by_server && (flags & (AB_TCP_SYN | AB_TCP_ACK)) == (AB_TCP_SYN | AB_TCP_ACK))
+		learned |= AB_CONNECTION_ANSWERED;
+	if (!by_server && flags & AB_TCP_ACK && state & AB_CONNECTION_ANSWERED)
+		learned |= AB_CONNECTION_ESTABLISHED;
+	if (flags & AB_TCP_FIN)
+		learned |= by_server ? AB_CONNECTION_FIN_SERVER : AB_CONNECTION_FIN_CLIENT;
+	if (((state | learned) & both) == both)
+		learned |= AB_CONNECTION_CLOSED;
+	return learned & ~state;
+}
+
+/* Whether a segment is the first SYN of a connection for which this one has to make room. */
+static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags)
+{
+	return state & AB_CONNECTION_CLOSED && (flags & (AB_TCP_SYN | AB_TCP_ACK)) == AB_TCP_SYN;
+}
+
+/* How long nothing may be seen of it. */
+static __always_inline __u64 ab_connection_timer_ns(__u32 state)
+{
+	if (state & AB_CONNECTION_CLOSED)
+		return AB_CONNECTION_CLOSED_NS;
+	return state & AB_CONNECTION_ESTABLISHED ? AB_CONNECTION_IDLE_NS : AB_CONNECTION_EMBRYO_NS;
+}
+
+#endif

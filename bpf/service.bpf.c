@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Services: servers behind virtual addresses. `service` stands at the ingress of the devices by which clients and servers are
+ * reached, `service_layer3` at that of those without Ethernet, before the gateway if there is one. What is of no service goes on to
+ * whoever comes next. `sweep_connections` is attached nowhere and run by user space.
+ */
+#include <linux/if_packet.h>
+
+#include "lib/fate.h"
+#include "lib/service/serve.h"
+
+static const __u8 fate_of[AB_SERVICE_REASON_COUNT] = {
+#define AB_SERVICE_REASON_FATE(name, fate, words) [AB_SERVICE_REASON_##name] = AB_##fate,
+	AB_SERVICE_REASONS(AB_SERVICE_REASON_FATE)
+#undef AB_SERVICE_REASON_FATE
+};
+
+static __always_inline int leave(__u32 reason)
+{
+	__u64 *packets = bpf_map_lookup_elem(&service_reasons, &reason);
+	if (packets)
+		(*packets)++;
+	return action_of(fate_of[reason < AB_SERVICE_REASON_COUNT ? reason : AB_SERVICE_REASON_UNSENT]);
+}
+
+/* What arrived with its IP header at `l3`, for this host. */
+static __always_inline int arrive(struct __sk_buff *skb, __u32 l3)
+{
+	struct service_room *room = service_room();
+	if (!room || (l3 && skb->pkt_type != PACKET_HOST))
+		return leave(AB_SERVICE_REASON_NOT_OURS);
+	return leave(serve(skb, room, l3));
+}
+
+SEC("classifier")
+int service(struct __sk_buff *skb)
+{
+	return arrive(skb, ETH_HLEN);
+}
+
+SEC("classifier")
+int service_layer3(struct __sk_buff *skb)
+{
+	return arrive(skb, 0);
+}
+
+SEC("raw_tp/sweep_connections")
+int sweep_connections(void *ctx)
+{
+	(void)ctx;
+	sweep_visited_connections();
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,305 @@
+//! The service programs in the kernel: servers behind virtual addresses, chosen connection by connection.
+//!
+//! `bpf/service.bpf.c` stands at the ingress of the devices by which clients and servers are reached, before the gateway where
+//! there is one. A client's packet to a virtual endpoint gets its server's address and is sent there; the answer gets the virtual
+//! address back, and leaves by the way that the client's packets came.
+//!
+//! User space says which endpoints there are ([`Services::set_virtuals`]), where each server is ([`Services::set_server`]), and how one
+//! is chosen ([`Services::set_choice`]). Connections, maps and attachments are pinned: they go on when this process dies, and
+//! [`Services::open`] takes them over.
+
+mod object;
+mod sweep;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use anabranch_core::Family;
+use anabranch_policy::abi::{self, Choice, ClassName, Gauges, MAX_TARGETS};
+use aya::programs::TcAttachType;
+
+use crate::{
+    Error, Ran, ReasonCount, attach, leftovers,
+    object::{Pinned, load_in_folder, remove_folder},
+    reasons, run,
+};
+use object::Object;
+pub use object::service_object;
+pub use sweep::Sweeper;
+
+/// Connections of all services, as many as a busy site has.
+const CONNECTIONS_MAX: u32 = 1 << 18;
+
+/// A server, and how it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it listens.
+    pub endpoint: SocketAddr,
+    /// Where its packets go; none if nothing leads there.
+    pub path: Option<ServerPath>,
+    /// Connections that others had had when it was given its place.
+    pub opened_before: u64,
+}
+
+/// Where the packets of a server go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerPath {
+    /// Of the device.
+    pub ifindex: u32,
+    /// The server, or the router it is behind; none of a device that has no more than one other end.
+    pub next_hop: Option<IpAddr>,
+}
+
+/// The number of a service: below [`abi::MAX_SERVICES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceId(pub u16);
+
+/// The loaded services of one instance.
+pub struct Services {
+    object: Object,
+    pins: PathBuf,
+    instance: PathBuf,
+}
+
+impl Services {
+    /// Loads the programs, or adopts what another process of this instance left behind: connections and attachments go on as they
+    /// are, with these programs. The flag says which.
+    ///
+    /// `instance` is the instance's folder below `/sys/fs/bpf`.
+    ///
+    /// # Errors
+    /// Missing privileges, a kernel before 6.1, pins that cannot be made.
+    pub fn open(instance: &Path) -> Result<(Self, bool), Error> {
+        let of = (Pinned::Services, abi::SERVICE_ABI_VERSION);
+        load_in_folder(instance, of, |folder| Self::load(instance, folder))
+    }
+
+    fn load(instance: &Path, folder: &Path) -> Result<(Self, bool), Error> {
+        leftovers::set_aside(folder, &service_object(), &object::LAYOUT)?;
+        let (object, adopted) = Object::load(folder, CONNECTIONS_MAX)?;
+        let services = Services {
+            object,
+            pins: folder.to_owned(),
+            instance: instance.to_owned(),
+        };
+        Ok((services, adopted))
+    }
+
+    /// What forgets connections that are over, apart from these services.
+    ///
+    /// # Errors
+    /// The kernel refuses to pin a program.
+    pub fn sweeper(&mut self) -> Result<Sweeper, Error> {
+        Sweeper::open(&mut self.object, &self.pins)
+    }
+
+    /// Which endpoints are services: those of before go, and what stays is not touched.
+    ///
+    /// # Errors
+    /// The kernel refuses a map update.
+    pub fn set_virtuals(&mut self, wanted: &BTreeMap<SocketAddr, ServiceId>) -> Result<(), Error> {
+        let failed = || Error::map("virtuals");
+        let wanted: HashMap<_, _> = wanted
+            .iter()
+            .map(|(endpoint, service)| (virtual_key(endpoint), u32::from(service.0)))
+            .collect();
+        let known: Result<Vec<_>, _> = self.object.virtuals.keys().collect();
+        for key in known.map_err(failed())? {
+            if !wanted.contains_key(&key) {
+                self.object.virtuals.remove(&key).map_err(failed())?;
+            }
+        }
+        for (key, service) in &wanted {
+            let set = self.object.virtuals.insert(key, service, 0);
+            set.map_err(failed())?;
+        }
+        Ok(())
+    }
+
+    /// Tells where the server at a place of a service is, or that there is none.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_server(
+        &mut self,
+        service: ServiceId,
+        place: u16,
+        server: Option<Server>,
+    ) -> Result<(), Error> {
+        let entry = server.map(server_entry).unwrap_or_default();
+        let set = self
+            .object
+            .servers
+            .set(server_place(service, place), entry, 0);
+        set.map_err(Error::map("servers"))
+    }
+
+    /// What is at each place of a service, as it was told last, by this process or the one before.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn servers(&self, service: ServiceId) -> Result<Vec<Option<Server>>, Error> {
+        (0..MAX_TARGETS as u16)
+            .map(|place| {
+                let entry = self.object.servers.get(&server_place(service, place), 0);
+                Ok(server(&entry.map_err(Error::map("servers"))?))
+            })
+            .collect()
+    }
+
+    /// How a service chooses among its servers for clients of a family.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_choice(
+        &mut self,
+        service: ServiceId,
+        family: Family,
+        choice: &Choice,
+    ) -> Result<(), Error> {
+        let place = abi::service_choice_place(service.0, family);
+        let set = self.object.choices.set(place, choice, 0);
+        set.map_err(Error::map("service_choices"))
+    }
+
+    /// By number, as this process or an earlier one has set them.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn names(&self) -> Result<Vec<Option<String>>, Error> {
+        let names = self.object.names.iter();
+        names
+            .map(|name| Ok(name.map_err(Error::map("service_names"))?.name()))
+            .collect()
+    }
+
+    /// Gives a service its name, or takes it away.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_name(&mut self, service: ServiceId, name: Option<&str>) -> Result<(), Error> {
+        let name = ClassName::of(name.unwrap_or_default());
+        let set = self.object.names.set(service.0.into(), name, 0);
+        set.map_err(Error::map("service_names"))
+    }
+
+    /// Connections of each server of a service since the maps were made.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn gauges(&self, service: ServiceId) -> Result<Gauges, Error> {
+        let gauges = self.object.gauges.get(&service.0.into(), 0);
+        gauges.map_err(Error::map("service_gauges"))
+    }
+
+    /// Why packets left, all CPUs added up.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn reasons(&self) -> Result<Vec<ReasonCount>, Error> {
+        reasons::read(&self.object.reasons, anabranch_policy::service_reasons())
+    }
+
+    /// Puts the program at the ingress of a device; a device that has it keeps it.
+    ///
+    /// # Errors
+    /// No such device, or the kernel refuses.
+    pub fn attach(&mut self, ifindex: u32, is_layer3: bool) -> Result<(), Error> {
+        let program = self.object.program(program_for(is_layer3))?;
+        attach::attach(program, &self.pins, ifindex, TcAttachType::Ingress)
+    }
+
+    /// Takes the program from a device. Nothing to do is no error.
+    ///
+    /// # Errors
+    /// The pins cannot be removed.
+    pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
+        attach::detach(&self.pins, ifindex)
+    }
+
+    /// The devices that have a program of these services.
+    ///
+    /// # Errors
+    /// The pins cannot be read.
+    pub fn attached(&self) -> Result<Vec<u32>, Error> {
+        attach::attached(&self.pins)
+    }
+
+    /// Runs the program of a device with Ethernet on a frame (`BPF_PROG_TEST_RUN`): what it chooses is remembered, nothing is
+    /// transmitted.
+    ///
+    /// # Errors
+    /// The kernel refuses the frame: shorter than an Ethernet header, say.
+    pub fn run(&mut self, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
+        let name = program_for(false);
+        run::run(
+            self.object.program(name)?,
+            name,
+            frame,
+            run::Marked::ByOthers(0),
+            repeat,
+        )
+    }
+
+    /// Detaches the programs and removes the pins: connections end. In the devices' network namespace.
+    ///
+    /// # Errors
+    /// The pins cannot be removed.
+    pub fn close(self) -> Result<(), Error> {
+        remove_folder(&self.instance, &self.pins)
+    }
+}
+
+fn program_for(is_layer3: bool) -> &'static str {
+    match is_layer3 {
+        false => "service",
+        true => "service_layer3",
+    }
+}
+
+fn server_place(service: ServiceId, place: u16) -> u32 {
+    u32::from(service.0) * MAX_TARGETS as u32 + u32::from(place)
+}
+
+fn virtual_key(endpoint: &SocketAddr) -> abi::Virtual {
+    abi::Virtual {
+        address: endpoint.ip().into(),
+        port: abi::BePort::new(endpoint.port()),
+        proto: libc::IPPROTO_TCP as u8,
+        ..abi::Virtual::default()
+    }
+}
+
+/// None: nobody has the place.
+fn server(entry: &abi::Server) -> Option<Server> {
+    let is_point_to_point = entry.flags & abi::SERVER_POINT_TO_POINT as u16 != 0;
+    let path = ServerPath {
+        ifindex: entry.ifindex,
+        next_hop: (!is_point_to_point).then(|| entry.next_hop.ip()),
+    };
+    (!entry.address.is_zero()).then(|| Server {
+        endpoint: SocketAddr::new(entry.address.ip(), entry.port.get()),
+        path: (entry.ifindex != 0).then_some(path),
+        opened_before: entry.opened_before,
+    })
+}
+
+fn server_entry(server: Server) -> abi::Server {
+    let mut entry = abi::Server {
+        address: server.endpoint.ip().into(),
+        port: abi::BePort::new(server.endpoint.port()),
+        opened_before: server.opened_before,
+        ..abi::Server::default()
+    };
+    if let Some(path) = server.path {
+        entry.ifindex = path.ifindex;
+        match path.next_hop {
+            Some(next_hop) => entry.next_hop = next_hop.into(),
+            None => entry.flags = abi::SERVER_POINT_TO_POINT as u16,
+        }
+    }
+    entry
+}

@@ -1,0 +1,80 @@
+//! The compiled programs, loaded once per instance.
+
+use std::path::Path;
+
+use anabranch_policy::abi;
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, PerCpuArray},
+    programs::{RawTracePoint, SchedClassifier, TcAttachType},
+};
+
+use crate::{
+    Error,
+    leftovers::Layout,
+    object::{classifier, sweeper, take, unpack},
+};
+
+/// The object as clang made it.
+pub fn service_object() -> Vec<u8> {
+    unpack(include_bytes!(concat!(env!("OUT_DIR"), "/service.bpf.o.z")))
+}
+
+pub const SWEEPER: &str = "sweep_connections";
+/// Both directions.
+const ENTRIES_PER_CONNECTION: u32 = 2;
+
+/// What services pin. Connections name servers, which count them.
+pub const LAYOUT: Layout = Layout {
+    sized: &["connections"],
+    together: &["connections", "servers", "service_gauges"],
+    sweepers: &[SWEEPER],
+    end: TcAttachType::Ingress,
+};
+
+/// The programs and their maps, with names and types as in `bpf/lib/service/maps.h`.
+pub struct Object {
+    bpf: Ebpf,
+    pub virtuals: HashMap<MapData, abi::Virtual, u32>,
+    pub servers: Array<MapData, abi::Server>,
+    pub choices: Array<MapData, abi::Choice>,
+    pub names: Array<MapData, abi::ClassName>,
+    pub gauges: Array<MapData, abi::Gauges>,
+    pub reasons: PerCpuArray<MapData, u64>,
+}
+
+impl Object {
+    /// Loads the programs over the maps pinned in `pins`, making those that are not there. The flag tells whether they were.
+    pub fn load(pins: &Path, connections_max: u32) -> Result<(Self, bool), Error> {
+        let adopted = pins.join("connections").exists();
+        let entries = connections_max.saturating_mul(ENTRIES_PER_CONNECTION);
+        let mut bpf = EbpfLoader::new()
+            .default_map_pin_directory(pins)
+            .map_max_entries("connections", entries)
+            .load(&service_object())?;
+        for program in ["service", "service_layer3"] {
+            let loaded = classifier(&mut bpf, program)?.load();
+            loaded.map_err(Error::program(program))?;
+        }
+        let loaded = sweeper(&mut bpf, SWEEPER)?.load();
+        loaded.map_err(Error::program(SWEEPER))?;
+        let object = Object {
+            virtuals: take(&mut bpf, "virtuals")?,
+            servers: take(&mut bpf, "servers")?,
+            choices: take(&mut bpf, "service_choices")?,
+            names: take(&mut bpf, "service_names")?,
+            gauges: take(&mut bpf, "service_gauges")?,
+            reasons: take(&mut bpf, "service_reasons")?,
+            bpf,
+        };
+        Ok((object, adopted))
+    }
+
+    pub fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
+        classifier(&mut self.bpf, name)
+    }
+
+    pub fn sweeper(&mut self) -> Result<&mut RawTracePoint, Error> {
+        sweeper(&mut self.bpf, SWEEPER)
+    }
+}

@@ -1,0 +1,332 @@
+//! The service programs: what a client's packets become, which way answers go, and what is left alone.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anabranch_core::Family;
+use anabranch_dataplane::{
+    Ran,
+    services::{Server, ServerPath, ServiceId, Services},
+};
+use anabranch_policy::{Candidate, Choice, Dispatch, abi::SERVICE_ABI_VERSION};
+use anabranch_testbed::{
+    netns::{Entered, Namespace},
+    pins::PinFolder,
+};
+
+use crate::{
+    frame::{Seen, Segment, read, sent_by, tcp, udp},
+    trunk::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
+};
+
+const WEB: ServiceId = ServiceId(3);
+const SERVERS: u16 = 3;
+const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+fn endpoint(family: Family, v4: &str, v6: &str) -> SocketAddr {
+    match family {
+        Family::V4 => v4.parse().unwrap(),
+        Family::V6 => v6.parse().unwrap(),
+    }
+}
+
+fn web(family: Family) -> SocketAddr {
+    endpoint(family, "203.0.113.10:80", "[2001:db8::10]:80")
+}
+
+fn client(family: Family, port: u16) -> SocketAddr {
+    let address = endpoint(family, "198.51.100.7:0", "[2001:db8:7::7]:0").ip();
+    SocketAddr::new(address, port)
+}
+
+/// Of both families, those of one after those of the other.
+fn server(family: Family, place: u16) -> SocketAddr {
+    let address = match family {
+        Family::V4 => IpAddr::from([10, 0, 0, 11 + place as u8]),
+        Family::V6 => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 0x11 + place]),
+    };
+    SocketAddr::new(address, 8080)
+}
+
+fn place(family: Family, number: u16) -> u16 {
+    family.index() as u16 * SERVERS + number
+}
+
+struct Rig {
+    services: Option<Services>,
+    pins: PinFolder,
+    _inside: Entered,
+    _namespace: Namespace,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let namespace =
+            Namespace::create("services").expect("these tests need root and network namespaces");
+        let inside = namespace.enter().unwrap();
+        let pins = PinFolder::name("services");
+        let (services, adopted) = Services::open(&pins).unwrap();
+        assert!(!adopted);
+        let mut rig = Rig {
+            services: Some(services),
+            pins,
+            _inside: inside,
+            _namespace: namespace,
+        };
+        let endpoints = Family::ALL.map(|family| (web(family), WEB)).into();
+        rig.services().set_virtuals(&endpoints).unwrap();
+        for family in Family::ALL {
+            for number in 0..SERVERS {
+                let endpoint = server(family, number);
+                let server = Server {
+                    endpoint,
+                    path: Some(ServerPath {
+                        ifindex: 1,
+                        next_hop: Some(endpoint.ip()),
+                    }),
+                    opened_before: 0,
+                };
+                let place = place(family, number);
+                rig.services().set_server(WEB, place, Some(server)).unwrap();
+            }
+            rig.choose_among(family, &[0, 1, 2]);
+        }
+        rig
+    }
+
+    fn services(&mut self) -> &mut Services {
+        self.services.as_mut().unwrap()
+    }
+
+    /// Which servers take new connections.
+    fn choose_among(&mut self, family: Family, usable: &[u16]) {
+        let usable: Vec<_> = usable.iter().map(|number| place(family, *number)).collect();
+        let candidates: Vec<_> = (0..2 * SERVERS)
+            .map(|place| Candidate {
+                weight: 1,
+                load: 0,
+                usable: usable.contains(&place),
+            })
+            .collect();
+        let (choice, _) = Choice::among(Dispatch::Turns, &candidates);
+        self.services().set_choice(WEB, family, &choice).unwrap();
+    }
+
+    /// How the packet left, and why.
+    fn send(&mut self, frame: &[u8]) -> (Ran, String) {
+        let before = self.services().reasons().unwrap();
+        let ran = self.services().run(frame, 1).unwrap();
+        let after = self.services().reasons().unwrap();
+        let counted: Vec<_> = before
+            .iter()
+            .zip(&after)
+            .filter(|(before, after)| before.packets != after.packets)
+            .map(|(_, after)| after.name.clone())
+            .collect();
+        assert_eq!(counted.len(), 1, "one reason: {counted:?}");
+        (ran, counted[0].clone())
+    }
+
+    #[track_caller]
+    fn from_client(&mut self, segment: &Segment) -> Seen {
+        let (ran, reason) = self.send(&sent_by(CLIENT_MAC, segment.frame()));
+        assert_eq!(
+            (ran.action, reason.as_str()),
+            (TC_ACT_REDIRECT, "to-server")
+        );
+        read(&ran.packet)
+    }
+
+    #[track_caller]
+    fn from_server(&mut self, segment: &Segment) -> (Seen, Vec<u8>) {
+        let (ran, reason) = self.send(&segment.frame());
+        assert_eq!(
+            (ran.action, reason.as_str()),
+            (TC_ACT_REDIRECT, "to-client")
+        );
+        (read(&ran.packet), ran.packet)
+    }
+
+    #[track_caller]
+    fn passes(&mut self, frame: &[u8], reason: &str) {
+        let (ran, counted) = self.send(frame);
+        assert_eq!((ran.action, counted.as_str()), (TC_ACT_UNSPEC, reason));
+        assert_eq!(ran.packet, frame, "what is left alone is as it was");
+    }
+
+    fn live(&mut self, family: Family, number: u16) -> u64 {
+        let gauges = self.services().gauges(WEB).unwrap();
+        let gauge = gauges.target[usize::from(place(family, number))];
+        gauge.opened - gauge.closed
+    }
+}
+
+#[test]
+fn connections_go_to_the_servers_in_turn_and_answers_come_back_by_the_clients_way() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let to_web =
+            |port, flags, seq, ack| tcp(client(family, port), web(family), flags, seq, ack);
+        let mut met = Vec::new();
+        for port in 4000..4006 {
+            let seen = rig.from_client(&to_web(port, "S", 1, 0));
+            assert_eq!(seen.src(), client(family, port));
+            met.push(seen.dst());
+            let again = rig.from_client(&to_web(port, "S", 1, 0));
+            assert_eq!(again.dst(), seen.dst(), "a SYN that is sent again");
+            let answer = tcp(seen.dst(), client(family, port), "SA", 100, 2);
+            let (seen, frame) = rig.from_server(&answer);
+            assert_eq!(
+                (seen.src(), seen.dst()),
+                (web(family), client(family, port))
+            );
+            assert_eq!(
+                frame[..6],
+                CLIENT_MAC,
+                "to where the client's packets came from"
+            );
+            let seen = rig.from_client(&to_web(port, "A", 2, 101).payload(b"GET /"));
+            assert_eq!(Some(&seen.dst()), met.last());
+            assert_eq!(seen.payload(), b"GET /");
+        }
+        let servers: Vec<_> = (0..6).map(|i| server(family, i % SERVERS)).collect();
+        assert_eq!(met, servers);
+        assert_eq!(rig.live(family, 0), 2);
+    }
+}
+
+#[test]
+fn a_connection_keeps_its_server_when_that_takes_no_more() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let kept = rig
+        .from_client(&tcp(client(family, 4000), web(family), "S", 1, 0))
+        .dst();
+    assert_eq!(kept, server(family, 0));
+    rig.choose_among(family, &[1]);
+    for port in 4001..4004 {
+        let seen = rig.from_client(&tcp(client(family, port), web(family), "S", 1, 0));
+        assert_eq!(seen.dst(), server(family, 1));
+    }
+    let seen = rig.from_client(&tcp(client(family, 4000), web(family), "A", 2, 1));
+    assert_eq!(seen.dst(), kept);
+    rig.choose_among(family, &[]);
+    rig.passes(
+        &tcp(client(family, 4009), web(family), "S", 1, 0).frame(),
+        "no-server",
+    );
+}
+
+#[test]
+fn what_is_closed_is_counted_once_and_gives_way_to_the_next_of_its_port() {
+    for ends in [&["FA", "FA"][..], &["R"], &["FA", "RA"]] {
+        let mut rig = Rig::new();
+        let family = Family::V6;
+        let (from, to) = (client(family, 4000), web(family));
+        let first = rig.from_client(&tcp(from, to, "S", 1, 0)).dst();
+        rig.from_server(&tcp(first, from, "SA", 100, 2));
+        rig.from_client(&tcp(from, to, "A", 2, 101));
+        assert_eq!(rig.live(family, 0), 1);
+        for (turn, flags) in ends.iter().enumerate() {
+            match turn {
+                0 => drop(rig.from_client(&tcp(from, to, *flags, 2, 101))),
+                _ => drop(rig.from_server(&tcp(first, from, *flags, 101, 3))),
+            }
+        }
+        assert_eq!(rig.live(family, 0), 0, "{ends:?}");
+        let next = rig.from_client(&tcp(from, to, "S", 9000, 0)).dst();
+        assert_eq!(next, server(family, 1), "{ends:?}");
+        assert_eq!((rig.live(family, 0), rig.live(family, 1)), (0, 1));
+    }
+}
+
+#[test]
+fn what_is_of_no_service_is_left_alone() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let (from, to) = (client(family, 4000), web(family));
+        let other_port = SocketAddr::new(to.ip(), 81);
+        rig.passes(&tcp(from, other_port, "S", 1, 0).frame(), "not-ours");
+        rig.passes(&udp(from, to, b"query").frame(), "not-ours");
+        rig.passes(
+            &tcp(server(family, 0), from, "SA", 1, 2).frame(),
+            "not-ours",
+        );
+        rig.passes(&tcp(from, to, "A", 1, 2).frame(), "no-connection");
+    }
+}
+
+#[test]
+fn a_stranger_takes_nobodys_answers() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let (from, to) = (client(family, 4000), web(family));
+    let server = rig.from_client(&tcp(from, to, "S", 1, 0)).dst();
+    rig.from_server(&tcp(server, from, "SA", 100, 2));
+    let by = |mac, segment: Segment| sent_by(mac, segment.frame());
+    let stranger = [2, 0, 0, 0, 0, 66];
+    rig.send(&by(stranger, tcp(from, to, "A", 2, 0x7000_0000)));
+    let (_, frame) = rig.from_server(&tcp(server, from, "A", 101, 2).payload(b"secret"));
+    assert_eq!(frame[..6], CLIENT_MAC);
+    rig.send(&by(stranger, tcp(from, to, "A", 2, 107)));
+    let (_, frame) = rig.from_server(&tcp(server, from, "A", 107, 2));
+    assert_eq!(
+        frame[..6],
+        stranger,
+        "who knows what the server has sent is the client"
+    );
+}
+
+#[test]
+fn two_services_of_one_server_share_no_port_of_a_client() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let other = SocketAddr::new(web(family).ip(), 81);
+    let mail = ServiceId(4);
+    let endpoints = [(web(family), WEB), (other, mail)].into();
+    rig.services().set_virtuals(&endpoints).unwrap();
+    let endpoint = server(family, 0);
+    let one = Server {
+        endpoint,
+        path: Some(ServerPath {
+            ifindex: 1,
+            next_hop: Some(endpoint.ip()),
+        }),
+        opened_before: 0,
+    };
+    rig.services().set_server(mail, 0, Some(one)).unwrap();
+    let candidate = Candidate {
+        weight: 1,
+        load: 0,
+        usable: true,
+    };
+    let (choice, _) = Choice::among(Dispatch::Turns, &[candidate]);
+    rig.services().set_choice(mail, family, &choice).unwrap();
+    let from = client(family, 4000);
+    rig.from_client(&tcp(from, web(family), "S", 1, 0));
+    let (ran, reason) = rig.send(&tcp(from, other, "S", 1, 0).frame());
+    assert_eq!((ran.action, reason.as_str()), (TC_ACT_SHOT, "port-taken"));
+    rig.from_client(&tcp(from, web(family), "R", 2, 0));
+    rig.from_client(&tcp(from, other, "S", 5, 0));
+}
+
+#[test]
+fn connections_outlive_the_process() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let (from, to) = (client(family, 4000), web(family));
+    let server = rig.from_client(&tcp(from, to, "S", 1, 0)).dst();
+    rig.services().set_name(WEB, Some("web")).unwrap();
+    drop(rig.services.take());
+    let (services, adopted) = Services::open(&rig.pins).unwrap();
+    assert!(adopted);
+    rig.services = Some(services);
+    let names = rig.services().names().unwrap();
+    assert_eq!(names[usize::from(WEB.0)].as_deref(), Some("web"));
+    let known = rig.services().servers(WEB).unwrap();
+    assert_eq!(known[0].map(|server| server.endpoint), Some(server));
+    assert_eq!(rig.from_client(&tcp(from, to, "A", 2, 1)).dst(), server);
+    let folder = rig.pins.join(format!("services-v{SERVICE_ABI_VERSION}"));
+    assert!(folder.join("connections").exists());
+    rig.services.take().unwrap().close().unwrap();
+    assert!(!rig.pins.exists());
+}

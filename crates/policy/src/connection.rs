@@ -1,0 +1,92 @@
+//! What a segment does to the state of a service's connection: `bpf/policy/connection.h` behind a safe API.
+//!
+//! A state is a set of bits, `abi::CONNECTION_*`. Bits are never taken away: what is over gives way to the first SYN of another.
+
+use std::time::Duration;
+
+use crate::ffi;
+
+/// Who has sent a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The client.
+    Client,
+    /// Its server.
+    Server,
+}
+
+/// `state` after a segment with these TCP flags.
+pub fn after(state: u32, sender: Sender, flags: u8) -> u32 {
+    state | ffi::connection_learn(state, sender == Sender::Server, flags)
+}
+
+/// Whether a segment with these TCP flags, of the client, begins another connection in its place.
+pub fn gives_way(state: u32, flags: u8) -> bool {
+    ffi::connection_gives_way(state, flags)
+}
+
+/// How long nothing may be seen of a connection before it is forgotten.
+pub fn timer(state: u32) -> Duration {
+    Duration::from_nanos(ffi::connection_timer_ns(state))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::abi::{
+        CONNECTION_ANSWERED, CONNECTION_CLOSED, CONNECTION_ESTABLISHED, CONNECTION_FIN_CLIENT,
+        CONNECTION_FIN_SERVER,
+    };
+
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    const RST: u8 = 4;
+    const ACK: u8 = 16;
+
+    fn run(segments: &[(Sender, u8)]) -> u32 {
+        let segments = segments.iter();
+        segments.fold(0, |state, &(sender, flags)| after(state, sender, flags))
+    }
+
+    #[test]
+    fn a_handshake_establishes_and_two_fins_close() {
+        use Sender::{Client, Server};
+        let shaken = [(Client, SYN), (Server, SYN | ACK), (Client, ACK)];
+        assert_eq!(run(&shaken), CONNECTION_ANSWERED | CONNECTION_ESTABLISHED);
+        let half = [&shaken[..], &[(Client, FIN | ACK)]].concat();
+        assert_eq!(run(&half) & CONNECTION_CLOSED, 0);
+        let whole = [&half[..], &[(Server, FIN | ACK)]].concat();
+        assert_ne!(run(&whole) & CONNECTION_CLOSED, 0);
+        assert!(gives_way(run(&whole), SYN));
+        assert!(!gives_way(run(&half), SYN));
+        assert!(!gives_way(run(&whole), SYN | ACK));
+        assert!(timer(run(&whole)) < timer(run(&shaken)));
+    }
+
+    #[test]
+    fn nothing_but_an_answer_lets_a_client_establish() {
+        let unanswered = [(Sender::Client, SYN), (Sender::Client, ACK)];
+        assert_eq!(run(&unanswered), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn bits_are_kept_and_a_connection_is_closed_by_a_reset_or_by_both(
+            segments in proptest::collection::vec((any::<bool>(), 0u8..64), 0..20)
+        ) {
+            let mut state = 0;
+            for &(by_server, flags) in &segments {
+                let sender = if by_server { Sender::Server } else { Sender::Client };
+                let next = after(state, sender, flags);
+                prop_assert_eq!(next & state, state);
+                state = next;
+            }
+            let was_reset = segments.iter().any(|&(_, flags)| flags & RST != 0);
+            let both = CONNECTION_FIN_CLIENT | CONNECTION_FIN_SERVER;
+            let is_closed = state & CONNECTION_CLOSED != 0;
+            prop_assert_eq!(is_closed, was_reset || state & both == both);
+        }
+    }
+}
