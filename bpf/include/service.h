@@ -13,7 +13,7 @@
 #include "choice.h"
 #include "rules.h"
 
-/* Raised whenever a pinned map changes its shape, as versions.h tells. */
+/* Raised whenever a pinned map changes its shape. */
 #define AB_SERVICE_ABI_VERSION 1
 
 #define AB_MAX_SERVICES 64
@@ -43,11 +43,11 @@ struct ab_server {
 	__u16 flags;	     /* enum ab_server_flags */
 	__u64 opened_before; /* connections of others that had the place: for people */
 };
-#define AB_SERVER_PLACE(service, target) ((service) * AB_MAX_TARGETS + (target))
+#define AB_SERVER_PLACE(service, target) ((service)*AB_MAX_TARGETS + (target))
 #define AB_SERVERS_MAX (AB_MAX_SERVICES * AB_MAX_TARGETS)
 
 /* Where the choice of a service for clients of a family stands. */
-#define AB_SERVICE_CHOICE(service, family) ((family) * AB_MAX_SERVICES + (service))
+#define AB_SERVICE_CHOICE(service, family) ((family)*AB_MAX_SERVICES + (service))
 
 /* Bits of ab_connection.state, of the client's entry; set atomically and never taken away. */
 enum ab_connection_state {
@@ -67,7 +67,7 @@ struct ab_connection {
 	__be16 other_port;
 	__u16 service;
 	__u16 server;
-	__u8 layer3;	   /* of the device by which the client's packets come: it has no Ethernet */
+	__u8 layer3; /* of the device by which the client's packets come: it has no Ethernet */
 	__u8 zero;
 	__u32 ifindex;	   /* that device */
 	__u32 state;	   /* client's entry */

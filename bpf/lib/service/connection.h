@@ -16,6 +16,7 @@
 struct service_room {
 	struct packet packet;
 	struct ab_flow_key client, server;
+	struct ab_flow_key other;	 /* of another client to the same server */
 	struct ab_connection connection; /* that is to begin */
 	struct ab_request request;
 	struct ab_decision decision;
@@ -72,16 +73,15 @@ static __always_inline void learn(struct ab_connection *client, int by_server, _
 		service_gauge_add(client->service, client->server, 0, 1);
 }
 
-/* Takes the connection of a client's entry out of the table. */
-static __noinline void forget_connection(const struct ab_flow_key *client_key, struct ab_connection *client)
+/* Takes a connection out of the table, whose entries have these keys. */
+static __always_inline void forget_connection(const struct ab_flow_key *client_key, struct ab_connection *client,
+					      const struct ab_flow_key *server_key)
 {
-	struct ab_flow_key key = *client_key, server_key;
-	turn_key(&server_key, &key, client);
 	__u32 before = __sync_fetch_and_or(&client->state, AB_CONNECTION_CLOSED);
 	if (!(before & AB_CONNECTION_CLOSED))
 		service_gauge_add(client->service, client->server, 0, 1);
-	bpf_map_delete_elem(&connections, &key);
-	bpf_map_delete_elem(&connections, &server_key);
+	bpf_map_delete_elem(&connections, client_key);
+	bpf_map_delete_elem(&connections, server_key);
 }
 
 /* The server of a new connection, or AB_NO_TARGET. */
@@ -101,26 +101,25 @@ __noinline int choose_server(__u32 service)
 	q->route = q->session = q->endpoint = AB_NO_TARGET;
 	q->draw = ab_takes_turns(now) ? __sync_fetch_and_add(turns, 1) : draw();
 	if (ab_goes_by_hash(now))
-		q->hash = ab_hash_for(now, &room->packet.src, &room->packet.dst, room->packet.sport,
-				      room->packet.dport);
+		q->hash =
+			ab_hash_for(now, &room->packet.src, &room->packet.dst, room->packet.sport, room->packet.dport);
 	ab_choose(now, gauges, NULL, q, &room->decision);
 	return room->decision.target;
 }
 
-/* Whether the place of a server's entry is nobody's: its connection is over, or was never begun. */
-static __noinline int is_free(const struct ab_flow_key *server_key)
+/* Whether the place of the server's entry is nobody's: its connection is over, or was never begun. */
+static __always_inline int is_free(struct service_room *room)
 {
-	struct ab_flow_key key = *server_key, client_key;
-	struct ab_connection *server = find_connection(&key);
+	struct ab_connection *server = find_connection(&room->server);
 	if (!server)
 		return 1;
-	turn_key(&client_key, &key, server);
-	struct ab_connection *client = find_connection(&client_key);
+	turn_key(&room->other, &room->server, server);
+	struct ab_connection *client = find_connection(&room->other);
 	if (!client)
 		return 1;
 	if (!(client->state & AB_CONNECTION_CLOSED))
 		return 0;
-	forget_connection(&client_key, client);
+	forget_connection(&room->other, client, &room->server);
 	return 1;
 }
 
@@ -131,7 +130,7 @@ __noinline int insert_connection(const struct ab_server *server)
 	if (!room || !server)
 		return AB_SERVICE_REASON_UNSENT;
 	struct ab_connection *fresh = &room->connection;
-	if (!is_free(&room->server))
+	if (!is_free(room))
 		return AB_SERVICE_REASON_PORT_TAKEN;
 	fresh->other_local = room->client.local;
 	fresh->other_port = room->client.local_port;
@@ -183,7 +182,7 @@ static long visit_connection(__u32 index, struct service_walk *walk)
 	__u32 state = entry->state;
 	if (!has_run_out(walk, entry, state) || (other && !has_run_out(walk, other, state)))
 		return 0;
-	forget_connection(&key, entry);
+	forget_connection(&key, entry, &other_key);
 	walk->result->expired++;
 	return 0;
 }

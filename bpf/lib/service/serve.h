@@ -35,15 +35,14 @@ static __always_inline int read_way_back(struct __sk_buff *skb, const struct pac
 	entry->layer3 = p->l3 == 0;
 	if (entry->layer3)
 		return 0;
-	return bpf_skb_load_bytes(skb, ETH_ALEN, entry->ethernet, ETH_ALEN) ?:
-	       bpf_skb_load_bytes(skb, 0, entry->ethernet + ETH_ALEN, ETH_ALEN);
+	return bpf_skb_load_bytes(skb, ETH_ALEN, entry->ethernet, ETH_ALEN)
+		       ?: bpf_skb_load_bytes(skb, 0, entry->ethernet + ETH_ALEN, ETH_ALEN);
 }
 
 static __always_inline int is_same_way(const struct ab_connection *a, const struct ab_connection *b)
 {
 	const __u32 *one = (const __u32 *)a->ethernet, *other = (const __u32 *)b->ethernet;
-	return a->ifindex == b->ifindex &&
-	       !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]));
+	return a->ifindex == b->ifindex && !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]));
 }
 
 /*
@@ -85,7 +84,8 @@ static __always_inline __u32 send_to_server(struct __sk_buff *skb, const struct 
 /* Begins the connection of a first SYN. 0, or the reason why there is none. */
 static __always_inline __u32 begin_connection(struct service_room *room, __u32 service)
 {
-	__u32 target = choose_server(service), place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
+	__u32 target = choose_server(service),
+	      place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
 	if (target >= AB_MAX_TARGETS)
 		return AB_SERVICE_REASON_NO_SERVER;
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
@@ -110,7 +110,8 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 		return AB_SERVICE_REASON_UNSENT;
 	struct ab_connection *client = find_connection(&room->client);
 	if (client && ab_connection_gives_way(client->state, p->tcp_flags)) {
-		forget_connection(&room->client, client);
+		turn_key(&room->server, &room->client, client);
+		forget_connection(&room->client, client, &room->server);
 		client = NULL;
 	}
 	if (!client) {

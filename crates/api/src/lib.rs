@@ -23,6 +23,6 @@ pub use paths::Paths;
 pub use status::{
     ClassLink, ClassStatus, ConnectionsStatus, Finding, FlowsStatus, GatewayStatus, LinkFlows,
     LinkState, LinkStatus, NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates,
-    RecentFlows, RecentProbes, RoleState, RoleStatus, Severity, Status, SublinkStatus,
-    TargetStatus, Traffic, TrunkStatus,
+    RecentFlows, RecentProbes, RoleState, RoleStatus, ServerStatus, ServiceStatus, ServicesStatus,
+    Severity, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

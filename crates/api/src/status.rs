@@ -1,13 +1,13 @@
 //! What `anabranch status` shows.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anabranch_core::ReasonCount;
 use serde::{Deserialize, Serialize};
 
 /// What `anabranch status` shows of an instance. It has the shape of the file: what is the gateway's stands at the top, what is
-/// the trunk's under `trunk`.
+/// the services' under `services`, what is the trunk's under `trunk`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Its name.
@@ -26,14 +26,23 @@ pub struct Status {
     pub gateway: Option<Box<GatewayStatus>>,
     /// None: it has no such role, or that has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<Box<ServicesStatus>>,
+    /// None: it has no such role, or that has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Box<TrunkStatus>>,
 }
 
 impl Status {
     /// Takes in what another role of the same instance says of itself.
     pub fn join(&mut self, other: Status) {
-        let Status { gateway, trunk, .. } = other;
+        let Status {
+            gateway,
+            services,
+            trunk,
+            ..
+        } = other;
         self.gateway = self.gateway.take().or(gateway);
+        self.services = self.services.take().or(services);
         self.trunk = self.trunk.take().or(trunk);
     }
 }
@@ -41,7 +50,7 @@ impl Status {
 /// Whether a role does what it is there for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleStatus {
-    /// `gateway` or `trunk`.
+    /// `gateway`, `service` or `trunk`.
     pub name: String,
     /// The daemon's part of it.
     pub state: RoleState,
@@ -474,6 +483,50 @@ pub struct PrefixesStatus {
     /// ... and how often one was, over any link, since the daemon started.
     #[serde(default)]
     pub asked: u64,
+}
+
+/// What `anabranch status` shows of services.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServicesStatus {
+    /// Connections of an earlier daemon were taken over.
+    pub adopted: bool,
+    /// What keeps the services from being as they should, a line each: what, where, and what to do.
+    #[serde(default)]
+    pub troubles: Vec<String>,
+    /// By which clients and servers are reached.
+    pub devices: Vec<String>,
+    /// In the order of the configuration.
+    pub services: Vec<ServiceStatus>,
+    /// How packets left the programs, most frequent first; those that never happened are left out.
+    pub reasons: Vec<ReasonCount>,
+}
+
+/// How a service fares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// As in the configuration.
+    pub name: String,
+    /// Where clients find it.
+    pub listen: Vec<SocketAddr>,
+    /// Its name in the catalogue.
+    pub policy: String,
+    /// In the order of the configuration.
+    pub servers: Vec<ServerStatus>,
+}
+
+/// How a server of a service fares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// Where it listens.
+    pub endpoint: SocketAddr,
+    /// Takes new connections.
+    pub usable: bool,
+    /// Why it does not.
+    pub why: Option<String>,
+    /// Connections that it was given, since it is a server of the service.
+    pub opened: u64,
+    /// Of these, those that are not over.
+    pub active: u64,
 }
 
 /// What `anabranch status` shows of a trunk.

@@ -12,7 +12,8 @@
 //!   the daemon stops;
 //! - [`probe`]: questions to the internet over one link, and the time the answer takes;
 //! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`;
-//! - [`trunk`]: the other role that an instance can have, one logical link over parallel sublinks.
+//! - [`services`] and [`trunk`]: the other roles that an instance can have, servers behind virtual addresses, and one logical link over
+//!   parallel sublinks.
 //!
 //! [`run()`] opens the roles that the file names and hands them to the shell, where each is a task that takes one event at a
 //! time and owns all its state, so nothing is locked and nothing is half done when the next event comes. A role that fails leaves the others alone.
@@ -47,6 +48,7 @@ pub mod preflight;
 mod privileges;
 pub mod probe;
 mod run;
+pub mod services;
 mod shell;
 mod slots;
 pub mod trunk;

@@ -12,7 +12,7 @@ use crate::neighbours;
 use crate::observe::{self, Netlink, Snapshot};
 use crate::plane;
 use crate::privileges::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON};
-use crate::trunk;
+use crate::{services, trunk};
 
 /// Debian 12's. The programs' helpers need 5.17, what the verifier must follow is tested with this one.
 const KERNEL_MIN: (u32, u32) = (6, 1);
@@ -78,6 +78,11 @@ pub async fn check_host(config: &Configuration) -> Result<(), Error> {
     let netlink = Netlink::connect()?;
     if let Some(config) = &config.gateway {
         check_hooks(&netlink.snapshot().await?, &config.devices())?;
+    }
+    if let Some(config) = &config.services {
+        let host = netlink.snapshot().await?;
+        services::check(config, &host)?;
+        check_hooks(&host, &config.device_names())?;
     }
     if let Some(config) = &config.trunk {
         check_trunk(config, &netlink).await?;

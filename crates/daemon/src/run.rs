@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anabranch_api::{Finding, Paths, ReasonCount};
 use anabranch_core::rules::Moment;
+use anabranch_dataplane::services::Services;
 use anabranch_dataplane::trunk::Trunk;
 use anabranch_dataplane::{Gateway, Pinned};
 use anyhow::Context;
@@ -18,7 +19,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::config::{Config, Configuration, GATEWAY, TRUNK};
+use crate::config::{Config, Configuration, GATEWAY, SERVICE, TRUNK};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
 use crate::host::ids::Ids;
@@ -30,6 +31,7 @@ use crate::plane::{self, Route, Verdict};
 use crate::preflight::{check_hooks, check_host};
 use crate::privileges;
 use crate::probe::{self, Answer, Inquiry, Via};
+use crate::services::{self, ServicesRole};
 use crate::shell::{self, Opened};
 use crate::slots::{Orders, Slots};
 use crate::trunk::{self, TrunkRole};
@@ -100,28 +102,41 @@ async fn open(
     ids: Ids,
     claims: &Rc<RefCell<Claims>>,
 ) -> anyhow::Result<Vec<Opened>> {
-    let Configuration { gateway, trunk, .. } = config;
+    let Configuration {
+        gateway,
+        services,
+        trunk,
+    } = config;
     let pins = paths.pins();
     let gateway = gateway.map(|config| {
         let loaded = Gateway::open(pins, plane::sizes(&config)).context("data path");
         (*config, loaded)
     });
+    let services = services.map(|config| (config, Services::open(pins).context("data path")));
     let trunk = trunk.map(|config| (config, Trunk::open(pins).context("data path")));
     let is_loaded = gateway.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
+        || services.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
         || trunk.as_ref().is_some_and(|(_, loaded)| loaded.is_ok());
     if !is_loaded {
         // Nothing is given up nor taken away: what an earlier run has loaded goes on.
         let gateway = gateway.and_then(|(_, loaded)| loaded.err());
-        let failed = gateway.or(trunk.and_then(|(_, loaded)| loaded.err()));
+        let services = services.and_then(|(_, loaded)| loaded.err());
+        let trunk = trunk.and_then(|(_, loaded)| loaded.err());
+        let failed = gateway.or(services).or(trunk);
         return failed.map_or_else(|| Ok(Vec::new()), Err);
     }
     if let Err(error) = privileges::drop_loading() {
         gateway.map_or(Ok(()), |(_, loaded)| undo(loaded, Gateway::close))?;
+        services.map_or(Ok(()), |(_, loaded)| undo(loaded, Services::close))?;
         trunk.map_or(Ok(()), |(_, loaded)| undo(loaded, Trunk::close))?;
         return Err(error);
     }
     if gateway.is_none() {
         tell_left(GATEWAY, forget_gateway(paths, ids).await);
+    }
+    if services.is_none() {
+        let forgotten = anabranch_dataplane::remove(pins, Pinned::Services);
+        tell_left(SERVICE, forgotten.map_err(Into::into));
     }
     if trunk.is_none() {
         tell_left(TRUNK, forget_trunk(paths));
@@ -131,6 +146,13 @@ async fn open(
         let host = gateway_host(paths, ids, claims);
         let role = |plane, host| begin_gateway(config, paths, plane, host);
         roles.push(Opened::new(begin(loaded, Gateway::close, host, role).await));
+    }
+    if let Some((config, loaded)) = services {
+        let host = async { services::Host::connect(claims) };
+        let role = |plane, host| ServicesRole::new(config, paths, plane, host);
+        roles.push(Opened::new(
+            begin(loaded, Services::close, host, role).await,
+        ));
     }
     if let Some((config, loaded)) = trunk {
         let host = async { trunk::host(paths, claims) };

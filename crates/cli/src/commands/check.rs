@@ -14,7 +14,7 @@ use anabranch_daemon::observe::{
 };
 use anabranch_daemon::plane::LinkPath;
 use anabranch_daemon::trunk::{self, View};
-use anabranch_daemon::{Slots, preflight};
+use anabranch_daemon::{Slots, preflight, services};
 use anyhow::bail;
 
 use crate::words;
@@ -31,6 +31,7 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
     let gateway = config.gateway.as_deref();
     let parts = [
         gateway.map(|config| self::gateway(config, host.as_ref())),
+        config.services.as_ref().map(services),
         config
             .trunk
             .as_ref()
@@ -110,6 +111,18 @@ fn policy(config: &Config, class: &Class) -> String {
         &policy.name,
         config.algorithm(&class.name).granularity_word(),
     )
+}
+
+fn services(config: &services::Config) -> String {
+    let mut columns = Columns::new(&["service", "listens at", "servers"]);
+    for service in &config.services {
+        columns.row([
+            service.name.clone(),
+            table::list(&service.listen),
+            table::list(&service.servers),
+        ]);
+    }
+    format!("services at {}\n\n{columns}", config.devices.join(", "))
 }
 
 fn trunk(config: &trunk::Config, host: Option<&Snapshot>) -> String {

@@ -3,7 +3,8 @@
 use anabranch_api::ReasonCount;
 use anabranch_api::{
     ClassLink, ClassStatus, Finding, GatewayStatus, LinkState, LinkStatus, PathStatus, Rates,
-    RecentProbes, RoleState, RoleStatus, Severity, Status, TargetStatus, TrunkStatus,
+    RecentProbes, RoleState, RoleStatus, ServicesStatus, Severity, Status, TargetStatus,
+    TrunkStatus,
 };
 use anabranch_console::output::{print, print_json};
 use anabranch_console::table::{self, Columns, optional};
@@ -76,8 +77,11 @@ fn checks(status: &Status) -> Vec<Check> {
     };
     let failed = failed(&status.roles).map(trouble);
     let of_trunk = status.trunk.iter().flat_map(|trunk| &trunk.troubles);
+    let of_services = status.services.iter();
+    let of_services = of_services.flat_map(|services| &services.troubles);
     let troubles = gateway.clone().flat_map(|gateway| &gateway.troubles);
-    let troubles = troubles.chain(of_trunk).cloned().map(trouble);
+    let troubles = troubles.chain(of_services).chain(of_trunk);
+    let troubles = troubles.cloned().map(trouble);
     let findings = gateway.flat_map(|gateway| &gateway.findings);
     let findings = findings.map(|finding| Check {
         fails: finding.severity != Severity::Note,
@@ -115,7 +119,13 @@ fn work(status: &Status) -> String {
         let usable = trunk.sublinks.iter().filter(|sublink| sublink.usable);
         format!("{} of {} sublinks", usable.count(), trunk.sublinks.len())
     });
-    gateway.chain(trunk).collect::<Vec<_>>().join(", ")
+    let services = status.services.iter().map(|status| {
+        let servers = status.services.iter().flat_map(|service| &service.servers);
+        let usable = servers.clone().filter(|server| server.usable);
+        format!("{} of {} servers", usable.count(), servers.count())
+    });
+    let roles = gateway.chain(services).chain(trunk);
+    roles.collect::<Vec<_>>().join(", ")
 }
 
 fn works(link: &LinkStatus) -> bool {
@@ -127,18 +137,28 @@ fn works(link: &LinkStatus) -> bool {
 fn whole(status: &Status) -> String {
     let Status { version, pid, .. } = status;
     let up = table::time(status.uptime_s);
-    let has_flows = status.gateway.iter().any(|gateway| gateway.adopted);
-    let has_trunk = status.trunk.iter().any(|trunk| trunk.adopted);
-    let adopted = match (has_flows, has_trunk) {
-        (false, false) => "",
-        (true, false) => ", took over the flows of an earlier daemon",
-        (false, true) => ", took over the trunk of an earlier daemon",
-        (true, true) => ", took over the flows and the trunk of an earlier daemon",
+    let taken = [
+        (status.gateway.iter().any(|one| one.adopted), "the flows"),
+        (
+            status.services.iter().any(|one| one.adopted),
+            "the connections",
+        ),
+        (status.trunk.iter().any(|one| one.adopted), "the trunk"),
+    ];
+    let taken: Vec<_> = taken
+        .iter()
+        .filter(|(is_taken, _)| *is_taken)
+        .map(|(_, what)| *what)
+        .collect();
+    let adopted = match taken[..] {
+        [] => String::new(),
+        _ => format!(", took over {} of an earlier daemon", taken.join(" and ")),
     };
     let failed = failed(&status.roles).map(|failed| trouble(&failed));
     let gateway = status.gateway.as_deref().map(gateway);
     let parts: Vec<String> = gateway
         .into_iter()
+        .chain(status.services.as_deref().map(services))
         .chain(status.trunk.as_deref().map(trunk))
         .collect();
     format!(
@@ -256,6 +276,44 @@ fn remark(target: &TargetStatus) -> &'static str {
 fn asked(link: &LinkStatus) -> impl Iterator<Item = (&LinkStatus, &TargetStatus)> {
     let targets = link.paths.iter().flat_map(|path| &path.probe.targets);
     targets.map(move |target| (link, target))
+}
+
+fn services(status: &ServicesStatus) -> String {
+    let mut columns = Columns::new(&[
+        "service",
+        "listens at",
+        "policy",
+        "server",
+        "state",
+        ">opened",
+        ">active",
+        "why",
+    ]);
+    for service in &status.services {
+        for (i, server) in service.servers.iter().enumerate() {
+            let once = |words: String| if i == 0 { words } else { String::new() };
+            let state = match server.usable {
+                true => table::good("up"),
+                false => table::bad("DOWN"),
+            };
+            columns.row([
+                once(service.name.clone()),
+                once(table::list(&service.listen)),
+                once(service.policy.clone()),
+                server.endpoint.to_string(),
+                state.to_string(),
+                server.opened.to_string(),
+                server.active.to_string(),
+                server.why.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    format!(
+        "services at {}\n{}\n{columns}\n{}",
+        status.devices.join(", "),
+        troubles(&status.troubles),
+        reasons(&status.reasons)
+    )
 }
 
 fn trunk(status: &TrunkStatus) -> String {
@@ -560,6 +618,7 @@ mod tests {
                 role("trunk", RoleState::Works, None),
             ],
             gateway: None,
+            services: None,
             trunk: Some(Box::new(trunk_status())),
         }
     }

@@ -41,6 +41,9 @@ pub(super) struct File {
     #[serde(default)]
     pub survey: SurveyTable,
     /// Of another role.
+    #[serde(rename = "service")]
+    _service: Option<IgnoredAny>,
+    /// As above.
     #[serde(rename = "trunk")]
     _trunk: Option<IgnoredAny>,
 }

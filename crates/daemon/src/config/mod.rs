@@ -5,7 +5,7 @@
 //! [`crate::preflight`]. Every error is one line with the file, the key, the value as written, and what is allowed.
 //!
 //! A file has a section for each role that the instance is to have ([`Configuration`]): the keys of a gateway stand at its top, those
-//! of a trunk in `[trunk]`. Each role reads its own section; what they claim together is looked at here.
+//! of services in `[service.NAME]`, those of a trunk in `[trunk]`. Each role reads its own section; what they claim together is looked at here.
 
 mod file;
 
@@ -30,14 +30,16 @@ use crate::error::BadInput;
 use crate::neighbours::NAMES;
 use crate::observe::Prefix;
 use crate::probe::{DEFAULT_TARGETS, Target, portal_pages};
-use crate::trunk;
+use crate::{services, trunk};
 use file::{
     AvailabilityTable, File, HostAddress, HostAddress6, LimitsTable, LinkTable, NatTable,
     OneOrMore, Ports, SessionsTable, SurveyTable,
 };
 
-/// What messages call the roles; of the trunk, its section, too.
+/// What messages call the roles; of all but the gateway, their sections, too.
 pub const GATEWAY: &str = "gateway";
+/// As above.
+pub const SERVICE: &str = "service";
 /// As above.
 pub const TRUNK: &str = "trunk";
 
@@ -65,11 +67,13 @@ const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
 /// How long a session is remembered after its last flow began.
 const SESSION_DEFAULT: Duration = Duration::from_secs(600);
 
-/// The roles that a file gives to an instance: one at least, and no device of which two of them want something.
+/// The roles that a file gives to an instance: one at least, and none that stands in another's way.
 #[derive(Debug, Clone)]
 pub struct Configuration {
     /// Of several links.
     pub gateway: Option<Box<Config>>,
+    /// Of servers.
+    pub services: Option<services::Config>,
     /// Of parallel sublinks.
     pub trunk: Option<trunk::Config>,
 }
@@ -83,13 +87,18 @@ impl Configuration {
     /// `path` is for messages only.
     pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
         let source = Source::parse(path, text)?;
+        let has_services = source.span(&[SERVICE]).is_some();
         let has_trunk = source.span(&[TRUNK]).is_some();
         // Keys that no role knows are a gateway's, misspelled; so is a file without any.
-        let has_gateway = !has_trunk || source.keys().any(|key| key != TRUNK);
+        let has_gateway = !(has_services || has_trunk) || source.keys().any(is_gateways);
+        let gateway = has_gateway
+            .then(|| Config::parse(path, text).map(Box::new))
+            .transpose()?;
         let configuration = Self {
-            gateway: has_gateway
-                .then(|| Config::parse(path, text).map(Box::new))
+            services: has_services
+                .then(|| services::Config::parse(path, text, gateway.as_deref()))
                 .transpose()?,
+            gateway,
             trunk: has_trunk
                 .then(|| trunk::Config::parse(path, text))
                 .transpose()?,
@@ -101,9 +110,11 @@ impl Configuration {
     /// What each role has for itself.
     pub fn devices(&self) -> Vec<(&'static str, Vec<&str>)> {
         let gateway = self.gateway.iter();
+        let services = self.services.iter();
         let trunk = self.trunk.iter();
         gateway
             .map(|config| (GATEWAY, config.devices()))
+            .chain(services.map(|config| (SERVICE, config.device_names())))
             .chain(trunk.map(|config| (TRUNK, config.devices())))
             .collect()
     }
@@ -122,6 +133,14 @@ impl Configuration {
             source,
             gateway.chain(trunk),
             "what comes for a trunk arrives on its sublinks and nowhere else, so no device is both the gateway's and the trunk's",
+        )?;
+        // Services may stand at a gateway's devices, before it.
+        let services = self.services.iter().flat_map(|config| config.own_claims());
+        let trunk = self.trunk.iter().flat_map(|config| config.claims());
+        check_claims(
+            source,
+            trunk.chain(services),
+            "what comes for a trunk is the trunk's, so no service stands there",
         )
     }
 }
@@ -456,12 +475,17 @@ impl Link {
     }
 }
 
+/// Whether a key at the top of a file is no other role's.
+fn is_gateways(key: &str) -> bool {
+    key != SERVICE && key != TRUNK
+}
+
 /// A key of a gateway in a file that says nothing else of one: for another role, or by mistake.
 fn without_a_gateway<'s>(source: &'s Source<'_>) -> Option<&'s str> {
     let has_any = ["lan", "link"]
         .iter()
         .any(|key| source.span(&[key]).is_some());
-    source.keys().find(|key| !has_any && *key != TRUNK)
+    source.keys().find(|key| !has_any && is_gateways(key))
 }
 
 /// Rules, and the class of what they leave.

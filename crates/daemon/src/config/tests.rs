@@ -483,7 +483,7 @@ fn a_device_has_one_role() {
 fn names_and_numbers_of_links_are_bounded() {
     assert_eq!(
         error("lan = [\"eth0\"]\nlink.\"a b\" = { device = \"eth1\" }"),
-        r#"link.a b = { device = "eth1" }: a link's name has 1 to 32 letters, digits, '-' and '_'"#
+        r#"link."a b" = { device = "eth1" }: a link's name has 1 to 32 letters, digits, '-' and '_'"#
     );
     let many: String = (0..=LINKS_MAX)
         .map(|i| format!("link.l{i}.device = \"eth{}\"\n", i + 1))

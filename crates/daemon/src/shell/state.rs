@@ -60,6 +60,7 @@ impl Shell {
             uptime_s: self.uptime().as_secs_f64(),
             roles: Vec::new(),
             gateway: None,
+            services: None,
             trunk: None,
         }
     }

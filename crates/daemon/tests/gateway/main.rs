@@ -20,6 +20,7 @@ mod rig;
 mod roles;
 mod routed;
 mod scale;
+mod services;
 mod troubles;
 
 use std::collections::BTreeSet;

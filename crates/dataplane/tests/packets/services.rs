@@ -127,7 +127,7 @@ impl Rig {
     }
 
     #[track_caller]
-    fn from_client(&mut self, segment: &Segment) -> Seen {
+    fn client_sends(&mut self, segment: &Segment) -> Seen {
         let (ran, reason) = self.send(&sent_by(CLIENT_MAC, segment.frame()));
         assert_eq!(
             (ran.action, reason.as_str()),
@@ -137,7 +137,7 @@ impl Rig {
     }
 
     #[track_caller]
-    fn from_server(&mut self, segment: &Segment) -> (Seen, Vec<u8>) {
+    fn server_sends(&mut self, segment: &Segment) -> (Seen, Vec<u8>) {
         let (ran, reason) = self.send(&segment.frame());
         assert_eq!(
             (ran.action, reason.as_str()),
@@ -168,13 +168,13 @@ fn connections_go_to_the_servers_in_turn_and_answers_come_back_by_the_clients_wa
             |port, flags, seq, ack| tcp(client(family, port), web(family), flags, seq, ack);
         let mut met = Vec::new();
         for port in 4000..4006 {
-            let seen = rig.from_client(&to_web(port, "S", 1, 0));
+            let seen = rig.client_sends(&to_web(port, "S", 1, 0));
             assert_eq!(seen.src(), client(family, port));
             met.push(seen.dst());
-            let again = rig.from_client(&to_web(port, "S", 1, 0));
+            let again = rig.client_sends(&to_web(port, "S", 1, 0));
             assert_eq!(again.dst(), seen.dst(), "a SYN that is sent again");
             let answer = tcp(seen.dst(), client(family, port), "SA", 100, 2);
-            let (seen, frame) = rig.from_server(&answer);
+            let (seen, frame) = rig.server_sends(&answer);
             assert_eq!(
                 (seen.src(), seen.dst()),
                 (web(family), client(family, port))
@@ -184,7 +184,7 @@ fn connections_go_to_the_servers_in_turn_and_answers_come_back_by_the_clients_wa
                 CLIENT_MAC,
                 "to where the client's packets came from"
             );
-            let seen = rig.from_client(&to_web(port, "A", 2, 101).payload(b"GET /"));
+            let seen = rig.client_sends(&to_web(port, "A", 2, 101).payload(b"GET /"));
             assert_eq!(Some(&seen.dst()), met.last());
             assert_eq!(seen.payload(), b"GET /");
         }
@@ -199,15 +199,15 @@ fn a_connection_keeps_its_server_when_that_takes_no_more() {
     let mut rig = Rig::new();
     let family = Family::V4;
     let kept = rig
-        .from_client(&tcp(client(family, 4000), web(family), "S", 1, 0))
+        .client_sends(&tcp(client(family, 4000), web(family), "S", 1, 0))
         .dst();
     assert_eq!(kept, server(family, 0));
     rig.choose_among(family, &[1]);
     for port in 4001..4004 {
-        let seen = rig.from_client(&tcp(client(family, port), web(family), "S", 1, 0));
+        let seen = rig.client_sends(&tcp(client(family, port), web(family), "S", 1, 0));
         assert_eq!(seen.dst(), server(family, 1));
     }
-    let seen = rig.from_client(&tcp(client(family, 4000), web(family), "A", 2, 1));
+    let seen = rig.client_sends(&tcp(client(family, 4000), web(family), "A", 2, 1));
     assert_eq!(seen.dst(), kept);
     rig.choose_among(family, &[]);
     rig.passes(
@@ -222,18 +222,18 @@ fn what_is_closed_is_counted_once_and_gives_way_to_the_next_of_its_port() {
         let mut rig = Rig::new();
         let family = Family::V6;
         let (from, to) = (client(family, 4000), web(family));
-        let first = rig.from_client(&tcp(from, to, "S", 1, 0)).dst();
-        rig.from_server(&tcp(first, from, "SA", 100, 2));
-        rig.from_client(&tcp(from, to, "A", 2, 101));
+        let first = rig.client_sends(&tcp(from, to, "S", 1, 0)).dst();
+        rig.server_sends(&tcp(first, from, "SA", 100, 2));
+        rig.client_sends(&tcp(from, to, "A", 2, 101));
         assert_eq!(rig.live(family, 0), 1);
         for (turn, flags) in ends.iter().enumerate() {
             match turn {
-                0 => drop(rig.from_client(&tcp(from, to, *flags, 2, 101))),
-                _ => drop(rig.from_server(&tcp(first, from, *flags, 101, 3))),
+                0 => drop(rig.client_sends(&tcp(from, to, *flags, 2, 101))),
+                _ => drop(rig.server_sends(&tcp(first, from, *flags, 101, 3))),
             }
         }
         assert_eq!(rig.live(family, 0), 0, "{ends:?}");
-        let next = rig.from_client(&tcp(from, to, "S", 9000, 0)).dst();
+        let next = rig.client_sends(&tcp(from, to, "S", 9000, 0)).dst();
         assert_eq!(next, server(family, 1), "{ends:?}");
         assert_eq!((rig.live(family, 0), rig.live(family, 1)), (0, 1));
     }
@@ -260,15 +260,15 @@ fn a_stranger_takes_nobodys_answers() {
     let mut rig = Rig::new();
     let family = Family::V4;
     let (from, to) = (client(family, 4000), web(family));
-    let server = rig.from_client(&tcp(from, to, "S", 1, 0)).dst();
-    rig.from_server(&tcp(server, from, "SA", 100, 2));
+    let server = rig.client_sends(&tcp(from, to, "S", 1, 0)).dst();
+    rig.server_sends(&tcp(server, from, "SA", 100, 2));
     let by = |mac, segment: Segment| sent_by(mac, segment.frame());
     let stranger = [2, 0, 0, 0, 0, 66];
     rig.send(&by(stranger, tcp(from, to, "A", 2, 0x7000_0000)));
-    let (_, frame) = rig.from_server(&tcp(server, from, "A", 101, 2).payload(b"secret"));
+    let (_, frame) = rig.server_sends(&tcp(server, from, "A", 101, 2).payload(b"secret"));
     assert_eq!(frame[..6], CLIENT_MAC);
     rig.send(&by(stranger, tcp(from, to, "A", 2, 107)));
-    let (_, frame) = rig.from_server(&tcp(server, from, "A", 107, 2));
+    let (_, frame) = rig.server_sends(&tcp(server, from, "A", 107, 2));
     assert_eq!(
         frame[..6],
         stranger,
@@ -302,11 +302,11 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
     let (choice, _) = Choice::among(Dispatch::Turns, &[candidate]);
     rig.services().set_choice(mail, family, &choice).unwrap();
     let from = client(family, 4000);
-    rig.from_client(&tcp(from, web(family), "S", 1, 0));
+    rig.client_sends(&tcp(from, web(family), "S", 1, 0));
     let (ran, reason) = rig.send(&tcp(from, other, "S", 1, 0).frame());
     assert_eq!((ran.action, reason.as_str()), (TC_ACT_SHOT, "port-taken"));
-    rig.from_client(&tcp(from, web(family), "R", 2, 0));
-    rig.from_client(&tcp(from, other, "S", 5, 0));
+    rig.client_sends(&tcp(from, web(family), "R", 2, 0));
+    rig.client_sends(&tcp(from, other, "S", 5, 0));
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn connections_outlive_the_process() {
     let mut rig = Rig::new();
     let family = Family::V4;
     let (from, to) = (client(family, 4000), web(family));
-    let server = rig.from_client(&tcp(from, to, "S", 1, 0)).dst();
+    let server = rig.client_sends(&tcp(from, to, "S", 1, 0)).dst();
     rig.services().set_name(WEB, Some("web")).unwrap();
     drop(rig.services.take());
     let (services, adopted) = Services::open(&rig.pins).unwrap();
@@ -324,7 +324,7 @@ fn connections_outlive_the_process() {
     assert_eq!(names[usize::from(WEB.0)].as_deref(), Some("web"));
     let known = rig.services().servers(WEB).unwrap();
     assert_eq!(known[0].map(|server| server.endpoint), Some(server));
-    assert_eq!(rig.from_client(&tcp(from, to, "A", 2, 1)).dst(), server);
+    assert_eq!(rig.client_sends(&tcp(from, to, "A", 2, 1)).dst(), server);
     let folder = rig.pins.join(format!("services-v{SERVICE_ABI_VERSION}"));
     assert!(folder.join("connections").exists());
     rig.services.take().unwrap().close().unwrap();

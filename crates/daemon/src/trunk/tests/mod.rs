@@ -186,7 +186,7 @@ fn what_is_wrong_is_named_with_key_value_and_what_is_allowed() {
         ),
         (
             "sublink.\"c d\" = { device = \"eth3\" }",
-            "trunk.sublink.c d = { device = \"eth3\" }: a sublink's name has 1 to 32 letters, digits, '-' and '_'",
+            "trunk.sublink.\"c d\" = { device = \"eth3\" }: a sublink's name has 1 to 32 letters, digits, '-' and '_'",
         ),
     ] {
         assert_eq!(error_with(line), expected);

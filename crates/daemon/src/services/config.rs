@@ -1,0 +1,372 @@
+//! `[service.NAME]` of the configuration.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anabranch_config::{BadInput, Source, is_name};
+use anabranch_policy::abi::{MAX_SERVICES, MAX_TARGETS};
+use serde::Deserialize;
+
+use crate::config::{self, Claim, SERVICE, check_claims};
+
+const NAME_CHARS_MAX: usize = 32;
+
+/// The services of an instance, right in themselves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The file, for messages.
+    pub path: PathBuf,
+    /// By which clients and servers are reached.
+    pub devices: Vec<String>,
+    /// Of these, where the file names them itself.
+    named: Vec<(Vec<String>, String)>,
+    /// In the order written.
+    pub services: Vec<Service>,
+    /// Of the gateway in the same file.
+    pub(super) gateway: Option<Gateway>,
+}
+
+/// What a gateway in the same file has for itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Gateway {
+    /// Devices of its links.
+    pub links: Vec<String>,
+    /// Ports at the addresses of those that stand for LAN hosts, both ends included.
+    pub ports: [u16; 2],
+}
+
+/// Servers behind virtual endpoints.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Service {
+    /// Of no other service.
+    pub name: String,
+    /// Where clients find it.
+    pub listen: Vec<SocketAddr>,
+    /// Who serves them, each reachable from here.
+    pub servers: Vec<SocketAddr>,
+}
+
+/// Other keys are of other roles.
+#[derive(Debug, Deserialize)]
+struct File {
+    service: BTreeMap<String, ServiceTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServiceTable {
+    listen: OneOrMore,
+    servers: Vec<SocketAddr>,
+    #[serde(default)]
+    devices: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "write it like \"203.0.113.10:80\", or a list of such"
+)]
+enum OneOrMore {
+    One(SocketAddr),
+    More(Vec<SocketAddr>),
+}
+
+impl OneOrMore {
+    fn into_vec(self) -> Vec<SocketAddr> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::More(more) => more,
+        }
+    }
+}
+
+impl Config {
+    /// `path` is for messages only; `gateway` is that of the same file.
+    pub fn parse(
+        path: &Path,
+        text: &str,
+        gateway: Option<&config::Config>,
+    ) -> Result<Self, BadInput> {
+        let source = Source::parse(path, text)?;
+        let File { service: tables } = source.read()?;
+        if tables.is_empty() {
+            let problem = r#"no service; write service.NAME = { listen = "203.0.113.10:80", servers = ["10.0.0.11:80"] }"#;
+            return Err(source.bad(&[SERVICE], problem));
+        }
+        if tables.len() > MAX_SERVICES {
+            let problem = format!(
+                "{} services; at most {MAX_SERVICES} are allowed",
+                tables.len()
+            );
+            return Err(source.bad(&[SERVICE], problem));
+        }
+        let mut tables: Vec<_> = tables.into_iter().collect();
+        tables.sort_by_key(|(name, _)| source.position(&[SERVICE, name]));
+        let named = named_devices(&tables);
+        let devices = devices(&source, &tables, gateway)?;
+        let services: Result<Vec<_>, _> = tables
+            .into_iter()
+            .map(|(name, table)| service(&source, name, table))
+            .collect();
+        let services = services?;
+        no_endpoint_twice(&source, &services)?;
+        let config = Self {
+            path: path.to_owned(),
+            devices,
+            named,
+            services,
+            gateway: gateway.map(|config| Gateway {
+                links: config
+                    .links
+                    .iter()
+                    .map(|link| link.device.clone())
+                    .collect(),
+                ports: config.nat.ports,
+            }),
+        };
+        Ok(config)
+    }
+
+    /// An error about this file found by looking at the host.
+    pub(super) fn bad(&self, key: &str, problem: impl std::fmt::Display) -> BadInput {
+        BadInput::new(format!("{}: {key}: {problem}", self.path.display()))
+    }
+
+    /// Each device that the file names, once.
+    pub(crate) fn own_claims(&self) -> impl Iterator<Item = Claim<'_>> {
+        let named = self.named.iter();
+        named.map(|(key, device)| (key.clone(), device.as_str()))
+    }
+
+    /// Names of the devices, for those who lock them.
+    pub fn device_names(&self) -> Vec<&str> {
+        self.devices.iter().map(String::as_str).collect()
+    }
+}
+
+fn named_devices(tables: &[(String, ServiceTable)]) -> Vec<(Vec<String>, String)> {
+    let mut named: Vec<(Vec<String>, String)> = Vec::new();
+    for (name, table) in tables {
+        for (i, device) in table.devices.iter().enumerate() {
+            if !named.iter().any(|(_, other)| other == device) {
+                let key = [SERVICE, name, "devices", &i.to_string()].map(str::to_owned);
+                named.push((key.to_vec(), device.clone()));
+            }
+        }
+    }
+    named
+}
+
+/// Those of the gateway, unless the file says others.
+fn devices(
+    source: &Source<'_>,
+    tables: &[(String, ServiceTable)],
+    gateway: Option<&config::Config>,
+) -> Result<Vec<String>, BadInput> {
+    let mut devices: Vec<String> = Vec::new();
+    for (name, table) in tables {
+        let claims = (0..).zip(&table.devices).map(|(i, device)| -> Claim<'_> {
+            let key = [SERVICE, name, "devices", &i.to_string()].map(str::to_owned);
+            (key.to_vec(), device)
+        });
+        check_claims(source, claims, "a device is named once")?;
+        let of_gateway = || gateway.map(|config| config.devices()).unwrap_or_default();
+        let named = match table.devices.is_empty() {
+            true => of_gateway().into_iter().map(str::to_owned).collect(),
+            false => table.devices.clone(),
+        };
+        if named.is_empty() {
+            let problem = r#"which devices lead to its clients and servers? There is no gateway in this file whose devices it could share: write devices = ["eth0", "eth1"]"#;
+            return Err(source.bad(&[SERVICE, name], problem));
+        }
+        for device in named {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+    }
+    Ok(devices)
+}
+
+fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Service, BadInput> {
+    let bad = |key: &[&str], problem: &str| {
+        Err(source.bad(&[&[SERVICE, name.as_str()], key].concat(), problem))
+    };
+    if !is_name(&name, NAME_CHARS_MAX) {
+        let allowed =
+            format!("a service's name has 1 to {NAME_CHARS_MAX} letters, digits, '-' and '_'");
+        return bad(&[], &allowed);
+    }
+    let listen = table.listen.into_vec();
+    if listen.is_empty() {
+        return bad(&["listen"], "one endpoint is wanted at least");
+    }
+    if table.servers.is_empty() {
+        return bad(&["servers"], "one server is wanted at least");
+    }
+    if table.servers.len() > MAX_TARGETS {
+        let allowed = format!(
+            "{} servers; at most {MAX_TARGETS} are allowed",
+            table.servers.len()
+        );
+        return bad(&["servers"], &allowed);
+    }
+    for (key, endpoints) in [("listen", &listen), ("servers", &table.servers)] {
+        if endpoints.iter().any(|endpoint| !is_of_a_host(endpoint)) {
+            return bad(
+                &[key],
+                "each must be the address of one host, and a port from 1 on",
+            );
+        }
+    }
+    for (i, server) in table.servers.iter().enumerate() {
+        if table.servers[..i].contains(server) {
+            return bad(&["servers"], &format!("{server} is there twice"));
+        }
+        if !listen
+            .iter()
+            .any(|listen| listen.is_ipv4() == server.is_ipv4())
+        {
+            let problem = format!("{server} is of another family than every endpoint of `listen`");
+            return bad(&["servers"], &problem);
+        }
+    }
+    for listen in &listen {
+        if !table
+            .servers
+            .iter()
+            .any(|server| server.is_ipv4() == listen.is_ipv4())
+        {
+            let problem = format!("{listen} is of another family than every server");
+            return bad(&["listen"], &problem);
+        }
+    }
+    Ok(Service {
+        name,
+        listen,
+        servers: table.servers,
+    })
+}
+
+fn is_of_a_host(endpoint: &SocketAddr) -> bool {
+    let address = endpoint.ip();
+    let is_mapped = matches!(endpoint, SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some());
+    let is_broadcast = matches!(endpoint, SocketAddr::V4(v4) if v4.ip().is_broadcast());
+    let is_host = !(address.is_unspecified() || address.is_loopback() || address.is_multicast());
+    endpoint.port() != 0 && is_host && !is_mapped && !is_broadcast
+}
+
+/// Neither another service's virtual endpoint nor a server that would be asked by itself.
+fn no_endpoint_twice(source: &Source<'_>, services: &[Service]) -> Result<(), BadInput> {
+    let mut seen: BTreeMap<SocketAddr, &str> = BTreeMap::new();
+    for service in services {
+        for endpoint in &service.listen {
+            if let Some(other) = seen.insert(*endpoint, &service.name) {
+                let problem = format!("{endpoint} is service.{other}'s already");
+                return Err(source.bad(&[SERVICE, &service.name, "listen"], problem));
+            }
+        }
+    }
+    for service in services {
+        if let Some(server) = service
+            .servers
+            .iter()
+            .find(|server| seen.contains_key(server))
+        {
+            let problem = format!(
+                "{server} is the virtual endpoint of service.{}, not a server",
+                seen[server]
+            );
+            return Err(source.bad(&[SERVICE, &service.name, "servers"], problem));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Configuration;
+
+    const WEB: &str = "[service.web]\nlisten = \"203.0.113.10:80\"\nservers = [\"10.0.0.11:80\"]\n";
+    const DEVICES: &str = "devices = [\"eth0\"]\n";
+    const GATEWAY: &str = "policy = \"rr\"\nlan = [\"lan0\"]\nlink.a = { device = \"wan0\" }\n";
+
+    fn read(text: &str) -> Result<Configuration, String> {
+        let read = Configuration::parse(Path::new("f.toml"), text);
+        read.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn services_stand_at_their_own_devices_or_the_gateways() {
+        let alone = read(&format!("{WEB}{DEVICES}")).unwrap();
+        assert_eq!(alone.roles(), [SERVICE]);
+        assert_eq!(alone.services.unwrap().devices, ["eth0"]);
+        let both = read(&format!("{GATEWAY}{WEB}")).unwrap();
+        assert_eq!(both.roles(), ["gateway", SERVICE]);
+        assert_eq!(both.services.unwrap().devices, ["lan0", "wan0"]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
+        let with = |from: &str, to: &str| format!("{WEB}{DEVICES}").replace(from, to);
+        let server = "[\"10.0.0.11:80\"]";
+        let trunk = "[trunk]\ndevice = \"trunk0\"\nsublink.a = { device = \"eth0\" }\n";
+        for (text, said) in [
+            (
+                WEB.to_owned(),
+                "service.web = [service.web]: which devices lead to its clients and servers?",
+            ),
+            (
+                with("203.0.113.10:80", "203.0.113.10"),
+                "service.web.listen = \"203.0.113.10\": write it like \"203.0.113.10:80\"",
+            ),
+            (
+                with("203.0.113.10:80", "0.0.0.0:80"),
+                "service.web.listen = \"0.0.0.0:80\": each must be the address of one host",
+            ),
+            (
+                with(server, "[]"),
+                "service.web.servers = []: one server is wanted at least",
+            ),
+            (
+                with(server, "[\"10.0.0.11:80\", \"10.0.0.11:80\"]"),
+                "10.0.0.11:80 is there twice",
+            ),
+            (with(server, "[\"10.0.0.11:0\"]"), "a port from 1 on"),
+            (
+                with(server, "[\"[fd00::1]:80\"]"),
+                "is of another family than every endpoint of `listen`",
+            ),
+            (
+                with(server, "[\"203.0.113.10:80\"]"),
+                "is the virtual endpoint of service.web, not a server",
+            ),
+            (
+                with("[\"eth0\"]", "[\"eth0\", \"eth0\"]"),
+                "this device is service.web.devices[0] already; a device is named once",
+            ),
+            (
+                with("devices", "device"),
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, devices",
+            ),
+            (
+                format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),
+                "203.0.113.10:80 is service.web's already",
+            ),
+            (
+                format!("{WEB}{DEVICES}{trunk}"),
+                "what comes for a trunk is the trunk's, so no service stands there",
+            ),
+            (
+                "[service]\n".to_owned(),
+                "service = [service]: no service; write service.NAME",
+            ),
+        ] {
+            let refused = read(&text).unwrap_err();
+            assert!(refused.starts_with("f.toml: service"), "{refused}");
+            assert!(refused.contains(said), "{refused}");
+        }
+    }
+}

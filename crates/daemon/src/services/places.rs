@@ -1,0 +1,66 @@
+//! Which place each of a number of things has, when those of before keep theirs.
+
+/// The place of each of `wanted`: that it has in `known`, else the first that is free. `known` has what is at each place; a place that
+/// `is_in_use` for what is not wanted any more is not given away. None: there is no place left.
+pub fn places<T: PartialEq>(
+    known: &[Option<T>],
+    wanted: &[T],
+    is_in_use: impl Fn(usize) -> bool,
+) -> Option<Vec<u16>> {
+    let place_of = |thing: &T| known.iter().position(|other| other.as_ref() == Some(thing));
+    let mut taken: Vec<usize> = wanted.iter().filter_map(place_of).collect();
+    let free = |taken: &mut Vec<usize>| {
+        let mut places = 0..known.len();
+        let place = places.find(|place| {
+            let is_left = known[*place].is_none() || !is_in_use(*place);
+            is_left && !taken.contains(place)
+        })?;
+        taken.push(place);
+        Some(place)
+    };
+    wanted
+        .iter()
+        .map(|thing| {
+            let place = place_of(thing).or_else(|| free(&mut taken))?;
+            u16::try_from(place).ok()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn who_is_in_use_keeps_the_place_and_who_is_not_gives_it_up() {
+        let known = [Some('a'), Some('b'), None];
+        assert_eq!(places(&known, &['c', 'a'], |_| true), Some(vec![2, 0]));
+        assert_eq!(
+            places(&known, &['c', 'd'], |place| place == 0),
+            Some(vec![1, 2])
+        );
+        assert_eq!(places(&known, &['c', 'd'], |_| true), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_have_one_place_and_nobody_moves(
+            known in proptest::collection::vec(proptest::option::of(0u8..8), 8),
+            wanted in proptest::collection::hash_set(0u8..16, 0..6),
+        ) {
+            let mut seen = std::collections::HashSet::new();
+            let known: Vec<_> = known.into_iter().map(|one| one.filter(|one| seen.insert(*one))).collect();
+            let wanted: Vec<u8> = wanted.into_iter().collect();
+            let found = places(&known, &wanted, |_| false).expect("there are eight places for six");
+            let different: std::collections::HashSet<_> = found.iter().collect();
+            prop_assert_eq!(different.len(), wanted.len());
+            for (thing, place) in wanted.iter().zip(&found) {
+                if let Some(before) = known.iter().position(|other| *other == Some(*thing)) {
+                    prop_assert_eq!(before, usize::from(*place));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! The loop of the services.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anabranch_api::{
+    Paths, Request, Response, ServerStatus, ServiceStatus, ServicesStatus, Status,
+};
+use anabranch_core::Family;
+use anabranch_dataplane::services::{Server, ServerPath, ServiceId, Services, Sweeper};
+use anabranch_policy::abi::Gauge;
+use anabranch_policy::{Candidate, Choice, Dispatch};
+use anyhow::Context;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::config::{Config, Service};
+use super::places::places;
+use super::ways::{self, Missing};
+use crate::config::{Configuration, SERVICE};
+use crate::control::Call;
+use crate::error::Error;
+use crate::lock::Claims;
+use crate::observe::{Monitor, Netlink, Snapshot};
+use crate::preflight::check_hooks;
+use crate::shell::{Role, Shell};
+
+/// A tenth of the shortest timer of a connection, and more: what is over may stay a while.
+const SWEEP: Duration = Duration::from_secs(10);
+const NOT_THERE: &str = "of the file, and not of the data path yet";
+
+/// What the loop needs of the world around it.
+pub(crate) struct Host {
+    netlink: Netlink,
+    monitor: Monitor,
+    claims: Rc<RefCell<Claims>>,
+}
+
+impl Host {
+    pub fn connect(claims: &Rc<RefCell<Claims>>) -> anyhow::Result<Self> {
+        let netlink = Netlink::connect()?;
+        Ok(Self {
+            monitor: Monitor::connect(&netlink)?,
+            netlink,
+            claims: Rc::clone(claims),
+        })
+    }
+}
+
+/// A service as the data path knows it.
+#[derive(Debug)]
+struct Placed {
+    id: ServiceId,
+    /// In the order of the configuration.
+    servers: Vec<PlacedServer>,
+}
+
+#[derive(Debug)]
+struct PlacedServer {
+    place: u16,
+    opened_before: u64,
+    way: Result<ServerPath, Missing>,
+}
+
+/// The services, and all that their loop owns.
+pub(crate) struct ServicesRole {
+    shell: Shell,
+    config: Config,
+    plane: Services,
+    sweeper: Option<Sweeper>,
+    sweeping: Option<JoinHandle<(Sweeper, Result<u64, anabranch_dataplane::Error>)>>,
+    sweep_at: Instant,
+    host: Host,
+    /// By name.
+    placed: BTreeMap<String, Placed>,
+}
+
+impl ServicesRole {
+    /// Nothing is told to anybody yet.
+    pub(crate) fn new(
+        config: Config,
+        paths: &Paths,
+        (mut plane, adopted): (Services, bool),
+        host: Host,
+    ) -> anyhow::Result<Self> {
+        if adopted {
+            tracing::info!("took over the connections of an earlier run");
+        }
+        Ok(Self {
+            shell: Shell::new(paths.instance(), adopted),
+            config,
+            sweeper: Some(plane.sweeper().context("data path")?),
+            sweeping: None,
+            sweep_at: Instant::now() + SWEEP,
+            plane,
+            host,
+            placed: BTreeMap::new(),
+        })
+    }
+
+    // ---- the host changes
+
+    /// Looks at the host and tells the programs what differs from what they were told.
+    async fn look(&mut self) -> anyhow::Result<()> {
+        self.shell.troubles.begin_look();
+        let snapshot = match self.host.netlink.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.shell.put_off(&format!("host: {error:#}"));
+                return Ok(());
+            }
+        };
+        self.tell_services(&snapshot).await?;
+        self.attach(&snapshot);
+        let is_all_told = self.shell.troubles.is_clear();
+        let mut claims = self.host.claims.borrow_mut();
+        if is_all_told {
+            claims.keep_only(SERVICE, &self.config.device_names());
+        }
+        if let Err(error) = claims.keep() {
+            drop(claims);
+            self.shell.put_off(&format!("{error:#}"));
+        }
+        Ok(())
+    }
+
+    /// Servers before choices, and choices before the endpoints that lead to them.
+    async fn tell_services(&mut self, host: &Snapshot) -> anyhow::Result<()> {
+        let ids = self.service_ids()?;
+        let mut placed = BTreeMap::new();
+        let mut endpoints = BTreeMap::new();
+        for (service, id) in self.config.services.clone().into_iter().zip(ids) {
+            let servers = self.tell_servers(id, &service, host).await?;
+            for listen in &service.listen {
+                endpoints.insert(*listen, id);
+            }
+            placed.insert(service.name, Placed { id, servers });
+        }
+        self.plane.set_virtuals(&endpoints)?;
+        self.placed = placed;
+        Ok(())
+    }
+
+    /// The numbers of the services in the order of the configuration: those of before keep theirs.
+    fn service_ids(&mut self) -> anyhow::Result<Vec<ServiceId>> {
+        let known = self.plane.names()?;
+        let wanted: Vec<String> = self
+            .config
+            .services
+            .iter()
+            .map(|one| one.name.clone())
+            .collect();
+        let mut live = Vec::new();
+        for id in 0..known.len() as u16 {
+            let gauges = self.plane.gauges(ServiceId(id))?;
+            live.push(gauges.target.iter().any(|gauge| active(gauge) > 0));
+        }
+        let found = places(&known, &wanted, |id| live[id]).with_context(|| {
+            format!("{SERVICE}: services that are gone still have connections, and there is no room beside them")
+        })?;
+        for (name, &id) in wanted.iter().zip(&found) {
+            if known[usize::from(id)].as_ref() != Some(name) {
+                self.plane.set_name(ServiceId(id), Some(name))?;
+            }
+        }
+        Ok(found.into_iter().map(ServiceId).collect())
+    }
+
+    async fn tell_servers(
+        &mut self,
+        id: ServiceId,
+        service: &Service,
+        host: &Snapshot,
+    ) -> anyhow::Result<Vec<PlacedServer>> {
+        let known = self.plane.servers(id)?;
+        let gauges = self.plane.gauges(id)?;
+        let endpoints: Vec<_> = known
+            .iter()
+            .map(|one| one.map(|one| one.endpoint))
+            .collect();
+        let is_in_use = |place: usize| active(&gauges.target[place]) > 0;
+        let found = places(&endpoints, &service.servers, is_in_use).with_context(|| {
+            format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
+        })?;
+        let mut servers = Vec::new();
+        for (&endpoint, &place) in service.servers.iter().zip(&found) {
+            let way = ways::way(&self.host.netlink, host, endpoint.ip()).await?;
+            let before = known[usize::from(place)].filter(|one| one.endpoint == endpoint);
+            let opened = gauges.target[usize::from(place)].opened;
+            let server = PlacedServer {
+                place,
+                opened_before: before.map_or(opened, |one| one.opened_before),
+                way,
+            };
+            self.tell_way(service, endpoint, &server.way);
+            let told = Server {
+                endpoint,
+                path: server.way.clone().ok(),
+                opened_before: server.opened_before,
+            };
+            if known[usize::from(place)] != Some(told) {
+                self.plane.set_server(id, place, Some(told))?;
+            }
+            servers.push(server);
+        }
+        for family in Family::ALL {
+            self.plane
+                .set_choice(id, family, &choice(service, &servers, family))?;
+        }
+        Ok(servers)
+    }
+
+    fn tell_way(&self, service: &Service, endpoint: SocketAddr, way: &Result<ServerPath, Missing>) {
+        let before = self.placed.get(&service.name).and_then(|placed| {
+            let at = service.servers.iter().position(|one| *one == endpoint)?;
+            placed.servers.get(at).map(|server| &server.way)
+        });
+        match (before.map(Result::is_ok), way) {
+            (Some(false), Err(_)) | (Some(true), Ok(_)) | (None, Ok(_)) => {}
+            (_, Err(missing)) => {
+                tracing::warn!("service {}: {endpoint} out of use: {missing}", service.name);
+            }
+            (_, Ok(_)) => tracing::info!("service {}: {endpoint} in use", service.name),
+        }
+    }
+
+    /// The programs at the devices of the file, and nowhere else.
+    fn attach(&mut self, host: &Snapshot) {
+        for name in self.config.devices.clone() {
+            let attached = match host.devices.get(&name) {
+                Some(device) => {
+                    let attached = self.plane.attach(device.ifindex, device.layer3);
+                    attached.map_err(|error| error.to_string())
+                }
+                None => Err(format!("{name}: no such device")),
+            };
+            if let Err(trouble) = attached {
+                self.shell.put_off(&trouble);
+            }
+        }
+        let wanted: Vec<u32> = self
+            .config
+            .devices
+            .iter()
+            .filter_map(|name| Some(host.devices.get(name)?.ifindex))
+            .collect();
+        let detached = self.plane.attached().and_then(|attached| {
+            let left = attached
+                .into_iter()
+                .filter(|ifindex| !wanted.contains(ifindex));
+            left.into_iter()
+                .try_for_each(|ifindex| self.plane.detach(ifindex))
+        });
+        if let Err(trouble) = detached {
+            self.shell.put_off(&trouble.to_string());
+        }
+    }
+
+    // ---- time passes
+
+    /// In a thread of its own: a table of many connections takes some hundred milliseconds.
+    fn sweep(&mut self) {
+        self.sweep_at = Instant::now() + SWEEP;
+        let Some(mut sweeper) = self.sweeper.take() else {
+            return;
+        };
+        self.sweeping = Some(tokio::task::spawn_blocking(move || {
+            let swept = sweeper.sweep();
+            (sweeper, swept)
+        }));
+    }
+
+    fn status(&self) -> Result<Status, anabranch_dataplane::Error> {
+        let mut reasons = self.plane.reasons()?;
+        reasons.retain(|reason| reason.packets > 0);
+        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
+        let services: Result<Vec<_>, _> = self
+            .config
+            .services
+            .iter()
+            .map(|service| self.service_status(service))
+            .collect();
+        let status = ServicesStatus {
+            adopted: self.shell.adopted,
+            troubles: self.troubles(),
+            devices: self.config.devices.clone(),
+            services: services?,
+            reasons,
+        };
+        Ok(Status {
+            services: Some(Box::new(status)),
+            ..self.shell.status()
+        })
+    }
+
+    fn service_status(
+        &self,
+        service: &Service,
+    ) -> Result<ServiceStatus, anabranch_dataplane::Error> {
+        let placed = self.placed.get(&service.name);
+        let gauges = placed
+            .map(|placed| self.plane.gauges(placed.id))
+            .transpose()?;
+        let servers = service.servers.iter().enumerate().map(|(at, endpoint)| {
+            let server = placed.and_then(|placed| placed.servers.get(at));
+            let gauge = server
+                .zip(gauges.as_ref())
+                .map(|(server, gauges)| gauges.target[usize::from(server.place)]);
+            let gauge = gauge.unwrap_or_default();
+            let missing = server.map_or(Some(NOT_THERE.to_owned()), |server| {
+                server.way.as_ref().err().map(ToString::to_string)
+            });
+            ServerStatus {
+                endpoint: *endpoint,
+                usable: missing.is_none(),
+                why: missing,
+                opened: gauge.opened
+                    - server.map_or(gauge.opened, |server| {
+                        server.opened_before.min(gauge.opened)
+                    }),
+                active: active(&gauge),
+            }
+        });
+        Ok(ServiceStatus {
+            name: service.name.clone(),
+            listen: service.listen.clone(),
+            policy: "RR".to_owned(),
+            servers: servers.collect(),
+        })
+    }
+}
+
+fn active(gauge: &Gauge) -> u64 {
+    gauge.opened.saturating_sub(gauge.closed)
+}
+
+/// Among the servers of a family that something leads to.
+fn choice(service: &Service, servers: &[PlacedServer], family: Family) -> Choice {
+    let count = servers
+        .iter()
+        .map(|server| usize::from(server.place) + 1)
+        .max();
+    let nobody = Candidate {
+        weight: 1,
+        load: 0,
+        usable: false,
+    };
+    let mut candidates = vec![nobody; count.unwrap_or(0)];
+    for (endpoint, server) in service.servers.iter().zip(servers) {
+        let is_of_family = Family::from(endpoint.ip()) == family;
+        candidates[usize::from(server.place)].usable = is_of_family && server.way.is_ok();
+    }
+    Choice::among(Dispatch::Turns, &candidates).0
+}
+
+impl Role for ServicesRole {
+    type Config = Config;
+    const NAME: &'static str = SERVICE;
+    const AT_WORK: &'static str = "serving";
+
+    fn span() -> Span {
+        tracing::error_span!(SERVICE)
+    }
+
+    fn config_of(configuration: &Configuration) -> Option<Config> {
+        configuration.services.clone()
+    }
+
+    fn answers(_: &Request) -> bool {
+        false
+    }
+
+    async fn start(&mut self) -> anyhow::Result<()> {
+        self.look().await?;
+        let troubles: Vec<&str> = self.shell.troubles.met().collect();
+        anyhow::ensure!(
+            !self.plane.attached()?.is_empty(),
+            "services could not be set up: {}",
+            troubles.join("; ")
+        );
+        Ok(())
+    }
+
+    fn shell(&self) -> &Shell {
+        &self.shell
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let lost = self.config.services.iter().filter_map(|service| {
+            let placed = self.placed.get(&service.name)?;
+            let ways = placed.servers.iter().zip(&service.servers);
+            let lost =
+                ways.filter_map(|(server, endpoint)| Some((endpoint, server.way.as_ref().err()?)));
+            let lost: Vec<_> = lost
+                .map(|(endpoint, missing)| format!("{endpoint}: {missing}"))
+                .collect();
+            (!lost.is_empty()).then(|| format!("service {}: {}", service.name, lost.join(", ")))
+        });
+        lost.chain(self.shell.standing()).collect()
+    }
+
+    async fn event(&mut self) -> anyhow::Result<()> {
+        match &mut self.sweeping {
+            Some(sweeping) => tokio::select! {
+                changed = self.host.monitor.changed() => {
+                    changed?;
+                    self.shell.look_soon();
+                }
+                swept = sweeping => {
+                    self.sweeping = None;
+                    let (sweeper, swept) = swept?;
+                    self.sweeper = Some(sweeper);
+                    let expired = swept?;
+                    if expired > 0 {
+                        tracing::debug!(expired, "forgot connections");
+                    }
+                }
+            },
+            None => {
+                self.host.monitor.changed().await?;
+                self.shell.look_soon();
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        self.shell.look_again_after_trouble();
+        Ok(())
+    }
+
+    fn turn_at(&self) -> Instant {
+        self.sweep_at
+    }
+
+    async fn turn(&mut self) -> anyhow::Result<()> {
+        if self.shell.take_look() {
+            self.look().await?;
+        }
+        if Instant::now() >= self.sweep_at {
+            self.sweep();
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, (request, reply): Call) -> anyhow::Result<()> {
+        if request != Request::Status {
+            return Ok(());
+        }
+        let response = match self.status() {
+            Ok(status) => Response::Status(Box::new(status)),
+            Err(error) => Response::Failed {
+                message: error.to_string(),
+            },
+        };
+        // Whoever asked may have gone.
+        let _ = reply.send(response);
+        Ok(())
+    }
+
+    async fn check_config(&mut self, config: &Config) -> Result<(), Error> {
+        let host = self.host.netlink.snapshot().await?;
+        ways::check(config, &host)?;
+        check_hooks(&host, &config.device_names())?;
+        self.host
+            .claims
+            .borrow_mut()
+            .add(SERVICE, &config.device_names())
+    }
+
+    async fn adopt_config(
+        &mut self,
+        config: Config,
+        reply: oneshot::Sender<Response>,
+    ) -> anyhow::Result<()> {
+        self.config = config;
+        self.look().await?;
+        tracing::info!(
+            "configuration reloaded: {} services",
+            self.config.services.len()
+        );
+        // Whoever asked may have gone.
+        let _ = reply.send(Response::Done);
+        Ok(())
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        self.plane.close().context("detach the services")
+    }
+}

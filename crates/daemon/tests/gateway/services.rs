@@ -1,0 +1,290 @@
+//! A gateway that is a service, too: three web servers behind one address, asked by real clients from the internet, while LAN hosts use
+//! the links.
+
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anabranch_api::{Request, Response, ServerStatus};
+use anabranch_core::Family;
+use anabranch_testbed::netns::{Child, Exit, Namespace};
+use nix::sys::signal::Signal;
+
+use crate::rig::*;
+
+anabranch_testbed::in_both_families!(
+    Family:
+    curl_gets_all_of_a_thousand_pages_through_a_kill_of_the_daemon,
+    connections_stay_with_a_server_that_leaves_the_file,
+    a_service_stands_before_the_gateway_by_clsact_too,
+    an_endpoint_among_the_ports_of_a_link_is_refused,
+);
+
+const SERVERS: u8 = 3;
+const PAGES: usize = 1000;
+
+struct Site {
+    rig: Rig,
+    servers: Vec<Namespace>,
+    _nginx: Vec<Child>,
+}
+
+impl Site {
+    fn new(family: Family) -> Self {
+        let mut site = Self {
+            rig: Rig::of(family),
+            servers: Vec::new(),
+            _nginx: Vec::new(),
+        };
+        for number in 0..SERVERS {
+            site.lay_server(number);
+        }
+        let [vip, via] = [
+            site.vip().ip().to_string(),
+            site.rig.external("wan0").to_owned(),
+        ];
+        let route = format!("route add {vip} via {via}");
+        site.rig.internet.ip(&route).unwrap();
+        site.write(SERVERS);
+        site
+    }
+
+    fn family(&self) -> Family {
+        self.rig.family()
+    }
+
+    /// Of the box (1) or the server (2) on the cable of a server.
+    fn address(&self, number: u8, node: u8) -> IpAddr {
+        match self.family() {
+            Family::V4 => [10, 9, number, node].into(),
+            Family::V6 => [0xfd09, number.into(), 0, 0, 0, 0, 0, node.into()].into(),
+        }
+    }
+
+    fn vip(&self) -> SocketAddr {
+        let address: IpAddr = match self.family() {
+            Family::V4 => [203, 0, 113, 10].into(),
+            Family::V6 => [0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 0x10].into(),
+        };
+        SocketAddr::new(address, 80)
+    }
+
+    fn server(&self, number: u8) -> SocketAddr {
+        SocketAddr::new(self.address(number, 2), 8080)
+    }
+
+    fn lay_server(&mut self, number: u8) {
+        let server = namespace("server");
+        let device = format!("srv{number}");
+        self.rig.gateway.veth(&device, &server, "eth0").unwrap();
+        let length = if self.family() == Family::V4 { 24 } else { 64 };
+        let [near, far] = [1, 2].map(|node| self.address(number, node).to_string());
+        address(&self.rig.gateway, &device, &near, length);
+        address(&server, "eth0", &far, length);
+        server.ip(&format!("route add default via {near}")).unwrap();
+        let folder = self.rig.gateway.dir.path().join(&device);
+        self._nginx
+            .push(nginx(&server, &folder, self.server(number)));
+        echo_server(&server, self.echo(number));
+        self.servers.push(server);
+    }
+
+    fn echo(&self, number: u8) -> SocketAddr {
+        SocketAddr::new(self.address(number, 2), 7)
+    }
+
+    /// Both services, of so many servers.
+    fn write(&self, servers: u8) {
+        let list = |of: fn(&Self, u8) -> SocketAddr| {
+            let servers = (0..servers).map(|number| of(self, number).to_string());
+            servers.collect::<Vec<_>>()
+        };
+        let devices = (0..SERVERS).map(|number| format!("srv{number}"));
+        let devices: Vec<_> = ["lan0", "wan0", "wan1"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(devices)
+            .collect();
+        let echo = SocketAddr::new(self.vip().ip(), 7);
+        self.rig.write_config(&format!(
+            "{}[service.web]\nlisten = \"{}\"\nservers = {:?}\ndevices = {devices:?}\n[service.echo]\nlisten = [\"{echo}\"]\nservers = {:?}\n",
+            self.rig.config_text(),
+            self.vip(),
+            list(Self::server),
+            list(Self::echo),
+        ));
+    }
+
+    /// A connection of the internet's to the echo service.
+    fn held(&self) -> TcpStream {
+        let echo_at = SocketAddr::new(self.vip().ip(), 7);
+        let mut stream = self.rig.internet.connect(echo_at, DEADLINE).unwrap();
+        echo(&mut stream).unwrap();
+        stream
+    }
+
+    /// Asks for pages one by one, each by a connection of its own.
+    fn curl(&self) -> Child {
+        let mut command = Command::new("curl");
+        let url = format!("http://{}/[1-{PAGES}]", self.vip());
+        command
+            .args([
+                "-s",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}\n",
+                "--max-time",
+                "5",
+            ])
+            .args(["-H", "Connection: close", &url])
+            .stdout(Stdio::piped());
+        self.rig.internet.spawn(command).unwrap()
+    }
+}
+
+/// It says which server it is.
+fn nginx(server: &Namespace, folder: &Path, at: SocketAddr) -> Child {
+    std::fs::create_dir(folder).unwrap();
+    let text = format!(
+        "daemon off; master_process off; pid nginx.pid; error_log stderr;
+         events {{}}
+         http {{
+             access_log off;
+             client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+             server {{ listen {at}; location / {{ return 200 '{at}'; }} }}
+         }}"
+    );
+    let file = folder.join("nginx.conf");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(folder).arg("-c").arg(&file);
+    let child = server.spawn(command).unwrap();
+    until("nginx listens", || server.connect(at, DEADLINE).is_ok());
+    child
+}
+
+fn servers(daemon: &Daemon, service: &str) -> Vec<ServerStatus> {
+    let status = daemon.instance_status();
+    let services = status.services.expect("services");
+    let mut all = services.services.into_iter();
+    all.find(|one| one.name == service)
+        .expect("a service")
+        .servers
+}
+
+fn opened(daemon: &Daemon) -> u64 {
+    servers(daemon, "web")
+        .iter()
+        .map(|server| server.opened)
+        .sum()
+}
+
+fn curl_gets_all_of_a_thousand_pages_through_a_kill_of_the_daemon(family: Family) {
+    let site = Site::new(family);
+    let before = site.rig.fingerprint();
+    let daemon = site.rig.start();
+    both_up(&daemon);
+    let held = Held::new(&site.rig, &daemon);
+    let mut echoing = site.held();
+    let mut curl = site.curl();
+    until("curl is on its way", || opened(&daemon) > PAGES as u64 / 10);
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    echo(&mut echoing).expect("a connection without a daemon");
+    let daemon = site.rig.start();
+    let mut said = String::new();
+    let mut stdout = curl.pipes().stdout.take().unwrap();
+    std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
+    assert_eq!(curl.wait(DEADLINE).unwrap(), Some(Exit::Code(0)));
+    let right = said.lines().filter(|line| *line == "200").count();
+    assert_eq!(right, PAGES, "{said}");
+    echo(&mut echoing).expect("a connection that was taken over");
+    held.go_on(&daemon);
+    let shares: Vec<_> = servers(&daemon, "web")
+        .iter()
+        .map(|server| server.opened)
+        .collect();
+    assert_eq!(shares.iter().sum::<u64>(), PAGES as u64);
+    assert!(
+        shares
+            .iter()
+            .all(|share| share.abs_diff(PAGES as u64 / 3) <= 1),
+        "in turn: {shares:?}"
+    );
+    until("all are over", || {
+        servers(&daemon, "web")
+            .iter()
+            .all(|server| server.active == 0)
+    });
+    drop((held, echoing));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert_eq!(site.rig.fingerprint(), before);
+}
+
+fn connections_stay_with_a_server_that_leaves_the_file(family: Family) {
+    let site = Site::new(family);
+    let daemon = site.rig.start();
+    both_up(&daemon);
+    let mut held: Vec<_> = (0..SERVERS).map(|_| site.held()).collect();
+    site.write(SERVERS - 1);
+    let reloaded = daemon.call(&Request::Reload);
+    assert!(matches!(reloaded, Response::Done), "{reloaded:?}");
+    held.iter_mut()
+        .for_each(|stream| echo(stream).expect("a server that gets no more"));
+    let more: Vec<_> = (0..2 * SERVERS).map(|_| site.held()).collect();
+    let active: Vec<_> = servers(&daemon, "echo")
+        .iter()
+        .map(|server| server.active)
+        .collect();
+    assert_eq!(active, [4, 4]);
+    drop(more);
+    site.rig.gateway.ip("link set srv0 down").unwrap();
+    until("the loss is told", || {
+        servers(&daemon, "echo")[0].why.is_some()
+    });
+    for _ in 0..2 {
+        site.held();
+    }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn a_service_stands_before_the_gateway_by_clsact_too(family: Family) {
+    let site = Site::new(family);
+    let before = site.rig.fingerprint();
+    let daemon = site
+        .rig
+        .gateway
+        .start_under("env", &["ANABRANCH_ATTACH=clsact"]);
+    both_up(&daemon);
+    let held = Held::new(&site.rig, &daemon);
+    let mut echoing = site.held();
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    echo(&mut echoing).expect("a connection without a daemon");
+    let daemon = site
+        .rig
+        .gateway
+        .start_under("env", &["ANABRANCH_ATTACH=clsact"]);
+    echo(&mut echoing).expect("a connection that was taken over");
+    held.go_on(&daemon);
+    drop((held, echoing));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert_eq!(site.rig.fingerprint(), before);
+}
+
+fn an_endpoint_among_the_ports_of_a_link_is_refused(family: Family) {
+    let site = Site::new(family);
+    let own = SocketAddr::new(site.rig.external("wan0").parse().unwrap(), 2000);
+    let text = format!(
+        "{}[service.web]\nlisten = \"{own}\"\nservers = [\"{}\"]\n",
+        site.rig.config_text(),
+        site.server(0)
+    );
+    site.rig.write_config(&text);
+    let said = site.rig.gateway.refused();
+    assert!(
+        said.contains(&format!(
+            "service.web.listen: {own} is a link's own address"
+        )),
+        "{said}"
+    );
+}
