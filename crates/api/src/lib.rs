@@ -21,8 +21,8 @@ pub use messages::{
 };
 pub use paths::Paths;
 pub use status::{
-    ClassLink, ClassStatus, ConnectionsStatus, Finding, FlowsStatus, GatewayStatus, LinkFlows,
-    LinkState, LinkStatus, NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates,
-    RecentFlows, RecentProbes, RoleState, RoleStatus, ServerStatus, ServiceStatus, ServicesStatus,
-    Severity, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
+    CheckStatus, ClassLink, ClassStatus, ConnectionsStatus, Finding, FlowsStatus, GatewayStatus,
+    LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus, PrefixesStatus, ProbeStatus, Problem,
+    Rates, RecentFlows, RecentProbes, RoleState, RoleStatus, ServerStatus, ServiceStatus,
+    ServicesStatus, Severity, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

@@ -345,6 +345,9 @@ pub struct PathStatus {
     pub falls_last_hour: usize,
     /// What its probes say.
     pub probe: ProbeStatus,
+    /// What the checks of the configuration say, in its order.
+    #[serde(default)]
+    pub checks: Vec<CheckStatus>,
 }
 
 /// Guo 2004, Fig. 2, and what a person has ordered.
@@ -424,6 +427,21 @@ pub struct ProbeStatus {
     pub filtered: Vec<String>,
     /// In the order of the configuration.
     pub targets: Vec<TargetStatus>,
+}
+
+/// How one test of a link's checks fares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckStatus {
+    /// What is asked.
+    pub check: String,
+    /// `up`, `down`, or `unknown` before enough was tried.
+    pub state: String,
+    /// Whether the last that proved anything was a success.
+    pub succeeds: bool,
+    /// So many like the last, one after the other.
+    pub in_a_row: u32,
+    /// Why the last one failed, or was not made.
+    pub why: Option<String>,
 }
 
 /// How one target of a link's probes fares.

@@ -251,8 +251,9 @@ fn configurations_that_are_shown_are_right() {
     const LAN: &str = "lan = [\"lan0\"]\n";
     const LINKS: &str =
         "policy = \"RR\"\nlink.one = { device = \"wan0\" }\nlink.two = { device = \"wan1\" }\n";
-    const PAGES: [&str; 6] = [
+    const PAGES: [&str; 7] = [
         "README.md",
+        "docs/checks.md",
         "docs/ipv6.md",
         "docs/neighbours.md",
         "docs/routed.md",

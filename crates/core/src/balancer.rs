@@ -224,6 +224,14 @@ impl Balancer {
         }
     }
 
+    /// Whether a check of the operator's is down that tells of this link and family: then it is not used, though it answers.
+    pub fn set_check(&mut self, now: Time, link: LinkId, family: Family, fails: bool) {
+        if let Some(link) = self.links.get_mut(link) {
+            link.paths[family].availability.set_check(now, fails);
+            self.settle(now);
+        }
+    }
+
     /// A link's device, carrier, address or gateway came or went. Of a family that it was never told of, a link is absent.
     pub fn handle_link_state(&mut self, now: Time, link: LinkId, family: Family, state: LinkState) {
         let Some(link) = self.links.get_mut(link) else {

@@ -41,6 +41,7 @@ pub mod availability;
 mod balancer;
 pub mod bandwidth;
 pub mod catalogue;
+pub mod checks;
 mod class;
 mod config;
 mod dataplane;

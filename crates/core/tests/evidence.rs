@@ -904,3 +904,34 @@ fn a_busy_link_that_is_measured_shows_its_loss_and_is_not_taken_down_by_it() {
     line.run(S(60), |_| true, |_| nothing());
     assert!(line.probes - before <= 60, "{}", line.probes - before);
 }
+
+#[test]
+fn a_link_whose_check_is_down_is_down_whatever_answers_and_up_when_it_is_not() {
+    let mut line = Line::new(&FOUND);
+    line.run(S(5), |_| true, |_| requests());
+    assert!(line.is_up());
+    let down = State::Down(DownCause::Check);
+    line.machine.set_check(line.now, true);
+    line.run(S(60), |_| true, |_| requests());
+    assert_eq!(line.machine.state(), down);
+    line.machine.set_check(line.now, false);
+    assert!(line.is_up(), "the first fall costs nothing");
+    // A link that is lost meanwhile is down for that, and for its check when it answers again.
+    line.machine.set_check(line.now, true);
+    line.run(S(30), |_| false, |_| unanswered());
+    assert!(matches!(
+        line.machine.state(),
+        State::Down(DownCause::Unanswered(_))
+    ));
+    line.run(S(30), |_| true, |_| nothing());
+    assert_eq!(line.machine.state(), down);
+    line.machine
+        .set_link_state(line.now, LinkState::Absent(Missing::Carrier));
+    line.machine.set_check(line.now, false);
+    line.machine.set_check(line.now, true);
+    let absent = State::Down(DownCause::Absent(Missing::Carrier));
+    assert_eq!(line.machine.state(), absent);
+    line.machine.set_link_state(line.now, LinkState::Present);
+    line.run(S(30), |_| true, |_| nothing());
+    assert_eq!(line.machine.state(), down);
+}

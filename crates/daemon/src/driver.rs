@@ -221,6 +221,11 @@ impl Driver {
         }
     }
 
+    /// Whether a check of the configuration is down.
+    pub fn set_check(&mut self, now: Time, link: LinkId, family: Family, fails: bool) {
+        self.core.balancer_mut().set_check(now, link, family, fails);
+    }
+
     /// Its slot has the same link as when it was given.
     fn is_current(&self, order: ProbeOrder) -> bool {
         order.generation >= self.changed[order.request.link.index()]

@@ -6,6 +6,7 @@
 //! the world ([`Surroundings`]), so that its tests run on virtual time without a kernel.
 
 mod answers;
+mod checked;
 mod endings;
 mod look;
 mod probing;
@@ -36,8 +37,9 @@ use crate::observe::{Desired, Grace, LinkView, Uses};
 use crate::plane::{self, Ended, LinkPath, Plane, Swept};
 use crate::probe::Answer;
 use crate::shell::Shell;
-use crate::slots::{Orders, Slots};
+use crate::slots::{Orders, Slots, Tested};
 use answers::{admin, words};
+use checked::LinkChecks;
 use endings::{External, Left, Lingering};
 use returns::Returning;
 
@@ -93,6 +95,7 @@ pub struct GatewayRole<P, S> {
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Answer>)>,
+    pub(crate) checks: LinkChecks,
     /// What somebody else than who was asked answered last.
     pub(crate) wrong_answers: BTreeMap<(LinkId, Family), String>,
     /// What stands beside the gateway.
@@ -110,11 +113,11 @@ pub struct GatewayRole<P, S> {
 }
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// `former` are the slots of an earlier daemon, and the orders it was given. Nothing is told to anybody yet.
+    /// `former` are the slots of an earlier daemon, the orders it was given, and what checks had shown. Nothing is told to anybody yet.
     pub fn new(
         config: Config,
         instance: &str,
-        (former, mut orders): (Slots, Orders),
+        (former, mut orders, tested): (Slots, Orders, Tested),
         (plane, adopted): (P, bool),
         surroundings: S,
     ) -> anyhow::Result<Self> {
@@ -155,6 +158,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             endings: JoinSet::new(),
             unanswered: Vec::new(),
             probes: JoinSet::new(),
+            checks: LinkChecks::new(&config, &tested),
             survey: Survey::default(),
             surveys: JoinSet::new(),
             asking: Vec::new(),

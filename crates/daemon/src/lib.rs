@@ -32,6 +32,7 @@
 
 mod aside;
 mod classes;
+mod commands;
 pub mod config;
 pub mod control;
 mod driver;

@@ -1,6 +1,7 @@
 //! From a configuration file to the roles that it names, and back.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -9,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_api::{Finding, Paths, ReasonCount};
+use anabranch_core::Family;
+use anabranch_core::checks::{Ask, Outcome, Test};
 use anabranch_core::rules::Moment;
 use anabranch_dataplane::services::Services;
 use anabranch_dataplane::trunk::Trunk;
@@ -19,6 +22,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::commands::{Commands, Helper};
 use crate::config::{Config, Configuration, GATEWAY, SERVICE, TRUNK};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
@@ -33,7 +37,7 @@ use crate::privileges;
 use crate::probe::{self, Answer, Inquiry, Via};
 use crate::services::{self, ServicesRole};
 use crate::shell::{self, Opened};
-use crate::slots::{Orders, Slots};
+use crate::slots::{Orders, Slots, Tested};
 use crate::trunk::{self, TrunkRole};
 
 /// Ample for every map, device and probe.
@@ -49,13 +53,15 @@ const SURVEY_MAX: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`Error::BadInput`] before anything was changed; anything else later.
 pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
+    // Before anything is opened, changed or given up: it has its part of what this process has now.
+    let helper = Helper::start();
     ignore_reloads();
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
-    runtime.block_on(run_here(config, paths, ready))
+    runtime.block_on(run_here(config, paths, helper, ready))
 }
 
 /// Until they are listened to: the configuration is read after that. By itself SIGHUP ends a process.
@@ -79,7 +85,12 @@ fn raise_descriptors() {
     }
 }
 
-async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
+async fn run_here(
+    path: &Path,
+    paths: &Paths,
+    helper: anyhow::Result<Helper>,
+    ready: impl FnOnce(),
+) -> Result<(), Error> {
     // First of all: a reload that is ordered during the start is done after it.
     let signals = shell::signals()?;
     let config = Configuration::load(path)?;
@@ -88,7 +99,8 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     let claims = Rc::new(RefCell::new(Claims::take(paths, &config.devices())?));
     let numbers = Numbers::take(paths)?;
     lock.tell();
-    let roles = open(config, paths, numbers.ids(), &claims).await?;
+    let commands = Commands::by(helper);
+    let roles = open(config, paths, numbers.ids(), &claims, commands).await?;
     shell::serve(roles, path, paths, signals, ready).await
 }
 
@@ -101,6 +113,7 @@ async fn open(
     paths: &Paths,
     ids: Ids,
     claims: &Rc<RefCell<Claims>>,
+    commands: Commands,
 ) -> anyhow::Result<Vec<Opened>> {
     let Configuration {
         gateway,
@@ -143,7 +156,7 @@ async fn open(
     }
     let mut roles = Vec::new();
     if let Some((config, loaded)) = gateway {
-        let host = gateway_host(paths, ids, claims);
+        let host = gateway_host(paths, ids, claims, commands);
         let role = |plane, host| begin_gateway(config, paths, plane, host);
         roles.push(Opened::new(begin(loaded, Gateway::close, host, role).await));
     }
@@ -215,6 +228,7 @@ async fn gateway_host(
     paths: &Paths,
     ids: Ids,
     claims: &Rc<RefCell<Claims>>,
+    commands: Commands,
 ) -> anyhow::Result<RealHost> {
     let neighbours = neighbours::Reader::default();
     let host = Host::adopt(paths, ids).await?;
@@ -224,6 +238,7 @@ async fn gateway_host(
         netlink,
         host,
         claims: Rc::clone(claims),
+        commands,
         stateless: neighbours.stateless(),
         neighbours: Arc::new(Mutex::new(neighbours)),
     })
@@ -240,8 +255,21 @@ fn begin_gateway(
     }
     let routes = plane.0.route_table().context("routes")?;
     host.netlink.write_routes(routes)?;
-    let former = (host.host.slots().clone(), host.host.orders().clone());
+    let (slots, orders) = (host.host.slots().clone(), host.host.orders().clone());
+    let former = (slots, orders, host.host.tested().clone());
     GatewayRole::new(config, paths.instance(), former, plane, host)
+}
+
+/// What a command is told of the link that it checks.
+fn about((link, family): &(String, Family), via: &Via) -> BTreeMap<String, String> {
+    let about = [
+        ("LINK", link.clone()),
+        ("FAMILY", family.to_string()),
+        ("DEVICE", via.device.clone()),
+        ("ADDRESS", via.source.to_string()),
+    ];
+    let about = about.map(|(name, value)| (format!("ANABRANCH_{name}"), value));
+    about.into()
 }
 
 /// This host.
@@ -250,6 +278,7 @@ struct RealHost {
     monitor: Monitor,
     host: Host,
     claims: Rc<RefCell<Claims>>,
+    commands: Commands,
     /// Locked while a survey is under way.
     neighbours: Arc<Mutex<neighbours::Reader>>,
     stateless: neighbours::Stateless,
@@ -334,6 +363,23 @@ impl Surroundings for RealHost {
         probe::probe(inquiry, via)
     }
 
+    fn test(
+        &self,
+        ask: Ask<(String, Family)>,
+        via: Via,
+    ) -> impl Future<Output = Outcome> + Send + 'static {
+        let commands = self.commands.clone();
+        async move {
+            match ask.test {
+                Test::Target(target) => probe::test(target, via, ask.timeout).await,
+                Test::Command(words) => {
+                    let about = about(&ask.subject, &via);
+                    commands.run(&words, about, ask.timeout).await
+                }
+            }
+        }
+    }
+
     fn ask(&self, to: SocketAddr, from_port: u16, number: u32, via: &Via) {
         if let Err(error) = probe::ask_for_reset(to, from_port, number, via) {
             tracing::debug!(device = via.device, %to, %error, "question not sent");
@@ -354,6 +400,10 @@ impl Surroundings for RealHost {
 
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()> {
         self.host.set_orders(orders.clone())
+    }
+
+    fn keep_tested(&mut self, tested: &Tested) -> anyhow::Result<()> {
+        self.host.set_tested(tested.clone())
     }
 
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]> {

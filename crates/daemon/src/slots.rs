@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use anabranch_core::Family;
+use anabranch_core::checks::{Health, Test};
+
 use crate::config::LINKS_MAX;
 use crate::plane::LinkId;
 use anabranch_api::LinkAction;
@@ -104,6 +107,35 @@ impl Orders {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// What checks had shown of links when it was stored, by link and family, and by what was tested. It outlives a crash.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested(BTreeMap<String, BTreeMap<String, Health>>);
+
+impl Tested {
+    /// Of one test.
+    pub fn health(&self, link: &str, family: Family, test: &Test) -> Option<Health> {
+        let of_link = self.0.get(&subject(link, family))?;
+        of_link.get(&test.to_string()).copied()
+    }
+}
+
+impl<'a> FromIterator<(&'a str, Family, &'a Test, Health)> for Tested {
+    fn from_iter<I: IntoIterator<Item = (&'a str, Family, &'a Test, Health)>>(known: I) -> Self {
+        let mut tested = Self::default();
+        for (link, family, test, health) in known {
+            if health != Health::Unknown {
+                let of_link = tested.0.entry(subject(link, family)).or_default();
+                of_link.insert(test.to_string(), health);
+            }
+        }
+        tested
+    }
+}
+
+fn subject(link: &str, family: Family) -> String {
+    format!("{link} {family}")
 }
 
 #[cfg(test)]

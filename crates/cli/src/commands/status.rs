@@ -170,7 +170,7 @@ fn whole(status: &Status) -> String {
 
 fn gateway(status: &GatewayStatus) -> String {
     format!(
-        "{}\n{}{}\n{}\n{}\n{}{}\n{}",
+        "{}\n{}{}\n{}\n{}\n{}{}\n{}{}",
         head(status),
         troubles(&status.troubles),
         findings(&status.findings),
@@ -178,6 +178,7 @@ fn gateway(status: &GatewayStatus) -> String {
         addresses(&status.links),
         classes(&status.classes),
         targets(&status.links),
+        tested(&status.links),
         reasons(&status.reasons)
     )
 }
@@ -262,6 +263,38 @@ fn targets(links: &[LinkStatus]) -> Columns {
         ]);
     }
     columns
+}
+
+/// What checks say of links. Nothing, if there are none.
+fn tested(links: &[LinkStatus]) -> String {
+    let paths = links.iter().flat_map(|link| {
+        let paths = link.paths.iter();
+        paths.map(move |path| (link, path))
+    });
+    let mut columns = Columns::new(&["link", "family", "check", "state", ">in a row", "why"]);
+    let mut is_empty = true;
+    for (link, path) in paths {
+        for check in &path.checks {
+            is_empty = false;
+            let row = if check.succeeds { "right" } else { "wrong" };
+            columns.row([
+                link.name.clone(),
+                path.family.clone(),
+                check.check.clone(),
+                match check.state.as_str() {
+                    "up" => table::good("up").to_string(),
+                    "down" => table::bad("DOWN").to_string(),
+                    other => other.to_owned(),
+                },
+                format!("{} {row}", check.in_a_row),
+                check.why.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    match is_empty {
+        true => String::new(),
+        false => format!("{columns}\n"),
+    }
 }
 
 fn remark(target: &TargetStatus) -> &'static str {

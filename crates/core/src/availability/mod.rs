@@ -43,7 +43,8 @@
 //! ([`Availability::release`]).
 //!
 //! A page that answers otherwise than expected takes a link down: a captive portal stands in the way. It comes back when a
-//! page answers as expected. What is asked *beside* the suspicions (pages, and where [`Config::measures`] says so one target
+//! page answers as expected. So does a check of the operator's ([`checks`](crate::checks)) that is down: its verdict is told from outside
+//! ([`Availability::set_check`]), and until it is up the link is not used, whatever else speaks for it. What is asked *beside* the suspicions (pages, and where [`Config::measures`] says so one target
 //! now and then while users keep the link busy) tells how the link fares, and its loss takes nothing down.
 //!
 //! The machine never reads a clock, never sends anything, and never declares a link down for being slow or lossy while
@@ -108,6 +109,8 @@ pub enum DownCause {
     HeldDown,
     /// Somebody else than who was asked answers for pages.
     Portal,
+    /// A check of the operator's is down.
+    Check,
 }
 
 impl fmt::Display for DownCause {
@@ -120,6 +123,7 @@ impl fmt::Display for DownCause {
             DownCause::Portal => {
                 f.write_str("captive portal: a page answers otherwise than it should")
             }
+            DownCause::Check => f.write_str("a check fails"),
         }
     }
 }
@@ -315,6 +319,8 @@ pub struct Availability {
     asked: Option<Time>,
     /// When a page was asked last.
     page_asked: Option<Time>,
+    /// A check of the operator's is down.
+    check_fails: bool,
     was_present: bool,
     /// It lacks its address for a moment: nothing is asked, and nothing is judged.
     is_changing: bool,
@@ -368,6 +374,7 @@ impl Availability {
             not_sent: 0,
             asked: None,
             page_asked: None,
+            check_fails: false,
             was_present: false,
             is_changing: false,
             falls: Falls::default(),
@@ -675,7 +682,7 @@ impl Availability {
         if self.targets.counts(probe.target, false) {
             self.far_heard = Some(now);
         }
-        self.follow_pages(now);
+        self.follow_bar(now);
         if self.state == State::Captive && self.targets.kinds_heard(self.captive_since) > 1 {
             self.enter(now, State::Up);
         }
@@ -712,23 +719,35 @@ impl Availability {
         };
         if let Some(probe) = self.outstanding.remove(at) {
             self.targets.answered_wrong(probe.target, now);
-            self.follow_pages(now);
+            self.follow_bar(now);
         }
     }
 
-    /// Whether somebody stands in the way of pages.
-    fn follow_pages(&mut self, now: Time) {
-        let has_portal = self.targets.portal().is_some();
-        match self.state {
-            State::Up
-            | State::PossiblyDown(_)
-            | State::Captive
-            | State::Down(DownCause::HeldDown)
-                if has_portal =>
-            {
-                self.enter(now, State::Down(DownCause::Portal));
-            }
-            State::Down(DownCause::Portal) if !has_portal => {
+    /// Whether a check of the operator's is down.
+    pub fn set_check(&mut self, now: Time, fails: bool) {
+        self.check_fails = fails;
+        self.follow_bar(now);
+    }
+
+    /// What keeps the link out of use though it answers.
+    fn bar(&self) -> Option<DownCause> {
+        match self.targets.portal() {
+            _ if self.check_fails => Some(DownCause::Check),
+            Some(_) => Some(DownCause::Portal),
+            None => None,
+        }
+    }
+
+    fn follow_bar(&mut self, now: Time) {
+        match (self.state, self.bar()) {
+            (
+                State::Up
+                | State::PossiblyDown(_)
+                | State::Captive
+                | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check),
+                Some(bar),
+            ) => self.enter(now, State::Down(bar)),
+            (State::Down(DownCause::Portal | DownCause::Check), None) => {
                 let next = self.admitted(now);
                 self.enter(now, next);
             }
@@ -738,8 +757,8 @@ impl Availability {
 
     /// What becomes of a link that answers.
     fn admitted(&self, now: Time) -> State {
-        if self.targets.portal().is_some() {
-            State::Down(DownCause::Portal)
+        if let Some(bar) = self.bar() {
+            State::Down(bar)
         } else if now < self.held_until {
             State::Down(DownCause::HeldDown)
         } else {
@@ -771,7 +790,7 @@ impl Availability {
             self.outstanding.pop_front();
         }
         self.judge_late_probes(now, load);
-        self.follow_pages(now);
+        self.follow_bar(now);
         if self.held_until().is_some_and(|until| until <= now) {
             self.enter(now, State::Up);
         }
@@ -903,7 +922,7 @@ impl Availability {
             State::Up
             | State::PossiblyDown(_)
             | State::Captive
-            | State::Down(DownCause::HeldDown) => PAGE,
+            | State::Down(DownCause::HeldDown | DownCause::Check) => PAGE,
             State::Down(_) => return None,
         };
         if !self.targets.has_pages_beside() {
@@ -1055,7 +1074,8 @@ impl Availability {
                 let next = self.admitted(now);
                 self.enter(now, next);
             }
-            State::Captive | State::Down(DownCause::HeldDown | DownCause::Portal) => {}
+            State::Captive
+            | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check) => {}
             State::Down(_) if self.answered_in_a_row == 1 => self.probe_soon(now),
             _ => {}
         }
@@ -1077,13 +1097,14 @@ impl Availability {
         match self.state {
             State::PossiblyDown(_)
             | State::Captive
-            | State::Down(DownCause::HeldDown | DownCause::Portal)
+            | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check)
                 if counts =>
             {
                 self.probe_soon(now);
                 self.judge_loss(now);
             }
-            State::PossiblyDown(_) | State::Down(DownCause::HeldDown | DownCause::Portal) => {
+            State::PossiblyDown(_)
+            | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check) => {
                 self.probe_soon(now);
             }
             State::Up | State::Captive | State::Down(_) => {}
@@ -1175,7 +1196,8 @@ impl Availability {
     fn pace(&self, now: Time, deadline: Time) -> Duration {
         match self.state {
             State::PossiblyDown(Suspicion::Idle) if !self.is_losing() => deadline.since(now),
-            State::Captive | State::Down(DownCause::HeldDown | DownCause::Portal)
+            State::Captive
+            | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check)
                 if !self.is_losing() =>
             {
                 self.slowed(self.config.idle_probe).max(deadline.since(now))

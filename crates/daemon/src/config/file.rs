@@ -10,11 +10,11 @@ use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use anabranch_config::{LineRate, Span};
+use anabranch_core::checks::Target;
 use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, OnReturn, Typed};
 
 use super::{Fallback, Forwards, Inbound, LanSources, UdpFilter};
-use crate::probe::Target;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +36,8 @@ pub(super) struct File {
     pub default: DefaultTable,
     #[serde(default)]
     pub rule: Vec<RuleTable>,
+    #[serde(default)]
+    pub check: Vec<CheckTable>,
     #[serde(default)]
     pub sessions: SessionsTable,
     #[serde(default)]
@@ -134,6 +136,29 @@ pub(super) struct NatTable {
     pub forwards: Option<Forwards>,
     pub lan_sources: Option<LanSources>,
     pub reserved: Option<Vec<u16>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CheckTable {
+    pub link: OneOrMore,
+    pub ask: Option<OneOrMore>,
+    pub command: Option<Vec<String>>,
+    pub expect: Option<ExpectTable>,
+    pub host: Option<String>,
+    pub interval: Option<Span>,
+    pub jitter: Option<u32>,
+    pub timeout: Option<Span>,
+    pub rise: Option<u32>,
+    pub fall: Option<u32>,
+    pub quorum: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpectTable {
+    pub status: Option<Vec<u16>>,
+    pub body: Option<String>,
 }
 
 /// Former spelling of `default.stick` and `default.except`.

@@ -7,6 +7,7 @@
 //! A file has a section for each role that the instance is to have ([`Configuration`]): the keys of a gateway stand at its top, those
 //! of services in `[service.NAME]`, those of a trunk in `[trunk]`. Each role reads its own section; what they claim together is looked at here.
 
+mod checks;
 mod file;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{LineRate, Source, Span, dotted, is_name, read_text};
+use anabranch_core::checks::{Check, Target};
 use anabranch_core::rules::file::{self as classes, DefaultTable, Remark, RuleTable, Site};
 use anabranch_core::rules::{Class, Rule, review_packets};
 use anabranch_core::{Algorithm, ConfigError, Family, Kind, LinkSpec, Sessions, Typed};
@@ -29,7 +31,7 @@ pub use anabranch_core::OnReturn;
 use crate::error::BadInput;
 use crate::neighbours::NAMES;
 use crate::observe::Prefix;
-use crate::probe::{DEFAULT_TARGETS, Target, portal_pages};
+use crate::probe::{DEFAULT_TARGETS, portal_pages};
 use crate::{services, trunk};
 use file::{
     AvailabilityTable, File, HostAddress, HostAddress6, LimitsTable, LinkTable, NatTable,
@@ -237,6 +239,8 @@ pub struct Link {
     pub probe: Vec<Target>,
     /// Besides, pages by which captive portals are found.
     pub captive: bool,
+    /// What has to hold besides.
+    pub checks: Vec<Check>,
     /// Whoever watches the gateway is told if it does not work.
     pub alert: bool,
     /// What its flows do when a better link returns.
@@ -349,7 +353,8 @@ impl Config {
         let probe = targets(&source, &["probe", "targets"], file.probe.targets)?;
         let on_return = file.default.on_return;
         let asked = (probe.as_deref(), file.probe.captive);
-        let links = links(&source, file.link, asked, on_return)?;
+        let mut links = links(&source, file.link, asked, on_return)?;
+        checks::read(&source, &file.check, &mut links)?;
         devices(&source, &file.lan, &links)?;
         let node = node(&source, file.probe.node)?;
         let policy = policy(&source, file.policy, &links, node.as_ref())?;
@@ -691,6 +696,7 @@ fn link(
         prefixes,
         probe: written.unwrap_or_default(),
         captive,
+        checks: Vec::new(),
         alert: table.alert,
         on_return: table.on_return.or(on_return).unwrap_or(default_on_return),
         name,

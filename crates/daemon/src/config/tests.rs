@@ -1,3 +1,4 @@
+mod checks;
 mod rules;
 
 use anabranch_core::algorithm::Retry;

@@ -8,7 +8,7 @@ use super::{GatewayRole, Surroundings};
 use crate::host::{RuleWay, Way, Ways};
 use crate::observe::Desired;
 use crate::plane::Plane;
-use crate::probe::Target;
+use anabranch_core::checks::Target;
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Looks at the host and tells the data path what differs from what it was told.
@@ -78,7 +78,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Beyond this process. Without room for it the gateway forwards all the same.
     fn keep_state(&mut self) {
         let slots = self.surroundings.keep_slots(&self.slots);
-        let kept = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));
+        let orders = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));
+        let tested = self.checks.tested();
+        let kept = orders.and_then(|()| self.surroundings.keep_tested(&tested));
         if let Err(error) = kept {
             self.shell.put_off(&format!(
                 "{error:#}: make room there, or a crash forgets the orders and what was changed on the host"

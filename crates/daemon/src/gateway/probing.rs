@@ -37,7 +37,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 
     /// As whom one asks over a link; none without an address there.
-    fn via(&self, link: LinkId, family: Family) -> Option<Via> {
+    pub(super) fn via(&self, link: LinkId, family: Family) -> Option<Via> {
         let view = self.told.links.get(&link)?;
         Some(Via {
             device: self.link_of(link)?.device.clone(),

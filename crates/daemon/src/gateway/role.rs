@@ -90,6 +90,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
         self.inherited = self.plane.attached()?.into_iter().collect();
+        self.tell_checks();
         self.look().await?;
         self.check_start()?;
         self.survey_neighbours();
@@ -121,6 +122,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         let absent = self.seen.absent_lan.iter().map(|name| absent(name));
         standing
             .chain(absent)
+            .chain(self.checks.troubles())
             .chain(self.surroundings.lacks())
             .collect()
     }
@@ -132,6 +134,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
                 self.shell.look_soon();
             }
             Some(done) = self.probes.join_next() => self.probed(done?),
+            done = self.checks.done() => self.tested(done?),
             Some(done) = self.sweeps.join_next() => self.swept(done?)?,
             Some(done) = self.endings.join_next() => self.ended(done?)?,
             Some(done) = self.moves.join_next() => self.moved(done?),
@@ -165,7 +168,9 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     }
 
     fn turn_at(&self) -> Instant {
-        self.shell.instant(self.driver.next_turn())
+        let next = self.driver.next_turn();
+        let test = self.checks.next_timeout();
+        self.shell.instant(test.map_or(next, |test| test.min(next)))
     }
 
     /// Looks at the host if it changed, turns the balancer, and moves the fallback and what the host itself sends to the first
@@ -179,6 +184,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             let now = self.shell.now();
             self.driver.read_counters(now, &mut self.plane)?;
         }
+        self.make_tests();
         self.turn_balancer()?;
         if self.told_rules.is_none() {
             self.tell_rules()?;
@@ -261,6 +267,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         }
         self.orders.keep(&slots);
         (self.config, self.slots, self.classes) = (config, slots, classes);
+        self.set_checks();
         self.plane.set_class_names(&self.classes.names())?;
         self.told_rules = None;
         self.set_settings()?;

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_api::{Finding, ReasonCount};
+use anabranch_core::Family;
+use anabranch_core::checks::{Ask, Outcome};
 use anabranch_core::rules::Moment;
 
 use crate::config::Config;
@@ -13,7 +15,7 @@ use crate::host::{Conversation, Moved, Return, Ways};
 use crate::observe::{Desired, MassKey, Snapshot};
 use crate::plane::{Route, Verdict};
 use crate::probe::{Answer, Inquiry, Via};
-use crate::slots::{Orders, Slots};
+use crate::slots::{Orders, Slots, Tested};
 
 /// The world around the loop.
 pub trait Surroundings {
@@ -53,6 +55,12 @@ pub trait Surroundings {
         inquiry: Inquiry,
         via: Via,
     ) -> impl Future<Output = Option<Answer>> + Send + 'static;
+    /// Makes a test of one link.
+    fn test(
+        &self,
+        ask: Ask<(String, Family)>,
+        via: Via,
+    ) -> impl Future<Output = Outcome> + Send + 'static;
     /// Asks a destination by a segment that a RST with this number answers.
     fn ask(&self, to: SocketAddr, from_port: u16, number: u32, via: &Via);
     /// Remembers the numbers of the links beyond this process. What is remembered already costs nothing.
@@ -62,6 +70,8 @@ pub trait Surroundings {
     fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()>;
     /// Remembers what was ordered, also beyond a clean stop; else the orders of before.
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
+    /// Remembers what checks show, beyond a crash.
+    fn keep_tested(&mut self, tested: &Tested) -> anyhow::Result<()>;
     /// The time of the week, as the host's clock and time zone have it.
     fn moment(&self) -> Moment;
     /// The ports of the host's own sockets.

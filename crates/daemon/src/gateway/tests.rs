@@ -1,6 +1,7 @@
 //! A daemon on virtual time, among fakes of everything around it. What is tried is told in the modules.
 
 mod asked;
+mod checked;
 mod classed;
 mod ordered;
 mod routed;
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use anabranch_core::checks::{Ask, Outcome, Target};
 use anabranch_core::rules::Moment;
 use anabranch_core::{
     Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters, PerFamily, Question,
@@ -31,7 +33,7 @@ use crate::host::{Conversation, Return, Way};
 use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
 use crate::observe::{MassKey, Snapshot};
 use crate::plane::{Error as PlaneError, Role, Route, Settings, Verdict, Walk, Which};
-use crate::probe::{Answer, DEFAULT_TARGETS, Inquiry, Target, Via};
+use crate::probe::{Answer, DEFAULT_TARGETS, Inquiry, Via};
 use crate::shell::{Opened, Order, Place, Role as _, Signal, serve, take_turns};
 use anabranch_api::LinkState as Shown;
 use anabranch_api::Paths;
@@ -115,6 +117,10 @@ struct World {
     mtu: Option<u32>,
     /// No probe leaves the host.
     sends_nothing: bool,
+    /// Tests that were made; which link's come out otherwise than well, and how; and what is kept of them.
+    tests: usize,
+    test: Option<(String, Outcome)>,
+    tested: Tested,
     sent: u64,
     /// The time of the programs' clock, and when flows were to have begun that ended.
     now: Duration,
@@ -457,6 +463,25 @@ impl Surroundings for FakeHost {
         self.keep(|world| world.orders = orders.clone())
     }
 
+    fn test(
+        &self,
+        ask: Ask<(String, Family)>,
+        _: Via,
+    ) -> impl Future<Output = Outcome> + Send + 'static {
+        let mut world = self.world.lock().unwrap();
+        world.tests += 1;
+        let (link, family) = &ask.subject;
+        let outcome = match &world.test {
+            Some((failing, outcome)) if failing == link && *family == Family::V4 => outcome.clone(),
+            _ => Outcome::Success,
+        };
+        async { outcome }
+    }
+
+    fn keep_tested(&mut self, tested: &Tested) -> anyhow::Result<()> {
+        self.keep(|world| world.tested = tested.clone())
+    }
+
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]> {
         Ok([32_768, 60_999])
     }
@@ -644,7 +669,10 @@ fn daemon_of(
     changed: &Arc<Notify>,
     adopted: bool,
 ) -> GatewayRole<FakePlane, FakeHost> {
-    let orders = world.lock().unwrap().orders.clone();
+    let (orders, tested) = {
+        let world = world.lock().unwrap();
+        (world.orders.clone(), world.tested.clone())
+    };
     let surroundings = FakeHost {
         world: world.clone(),
         changed: changed.clone(),
@@ -653,7 +681,7 @@ fn daemon_of(
     GatewayRole::new(
         config(text),
         "test",
-        (Slots::default(), orders),
+        (Slots::default(), orders, tested),
         plane,
         surroundings,
     )

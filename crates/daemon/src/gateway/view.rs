@@ -122,12 +122,13 @@ fn path_status<P: Plane, S: Surroundings>(
     let view = view.map(|view| &view.paths[family]);
     let path = gateway.path_of(balanced.link, family);
     let prefix = path.and_then(|path| path.prefix);
-    let wrong_answer = gateway.wrong_answers.get(&(balanced.link, family));
+    let barred = barred(gateway, balanced.link, family, fares.state);
+    let name = gateway.slots.name(balanced.link).unwrap_or_default();
     PathStatus {
         family: family.to_string(),
         state: state(admin, fares),
         since_s: now.since(fares.since).as_secs_f64(),
-        why: why(now, admin, fares, view, wrong_answer),
+        why: why(now, admin, fares, view, barred),
         usable: fares.usable,
         address: path.map(|path| path.external),
         gateway: path.and_then(|path| path.gateway),
@@ -145,6 +146,7 @@ fn path_status<P: Plane, S: Surroundings>(
             filtered: fares.filtered.iter().map(Kind::to_string).collect(),
             targets: targets(now, fares, view),
         },
+        checks: gateway.checks.status(name, family),
     }
 }
 
@@ -321,9 +323,9 @@ fn link_problems<P: Plane, S: Surroundings>(
         let words = match alarm {
             Alarm::Lossy { .. } | Alarm::Flapping(_) | Alarm::Captive => alarm.to_string(),
             Alarm::Absent(_) | Alarm::Unconfigured(_) | Alarm::Down(_) => {
-                let wrong = gateway.wrong_answers.get(&(balanced.link, family));
+                let barred = barred(gateway, balanced.link, family, fares.state);
                 let view = view.map(|view| &view.paths[family]);
-                let why = why(now, Admin::Up, fares, view, wrong);
+                let why = why(now, Admin::Up, fares, view, barred);
                 format!("down for {}: {why}", roughly(now.since(fares.since)))
             }
         };
@@ -385,12 +387,29 @@ fn state(admin: Admin, fares: &Fares) -> LinkState {
     }
 }
 
+/// What keeps a link out of use that answers, in words.
+fn barred<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+    link: LinkId,
+    family: Family,
+    state: State,
+) -> Option<String> {
+    match state {
+        State::Down(DownCause::Portal) => {
+            let answer = gateway.wrong_answers.get(&(link, family))?;
+            Some(format!("captive portal: {answer}"))
+        }
+        State::Down(DownCause::Check) => gateway.checks.why(gateway.slots.name(link)?, family),
+        _ => None,
+    }
+}
+
 fn why(
     now: Time,
     admin: Admin,
     fares: &Fares,
     view: Option<&PathView>,
-    wrong_answer: Option<&String>,
+    barred: Option<String>,
 ) -> String {
     let missing = view.and_then(|view| view.path.as_ref().err());
     let lacks = view.and_then(|view| view.lacks);
@@ -412,11 +431,7 @@ fn why(
         (_, State::PossiblyDown(suspicion), _) => suspicion.to_string(),
         (_, State::Captive, _) => captive(now, fares),
         (_, State::Down(DownCause::HeldDown), _) => held_down(now, fares),
-        (_, State::Down(DownCause::Portal), _) => match wrong_answer {
-            Some(answer) => format!("captive portal: {answer}"),
-            None => DownCause::Portal.to_string(),
-        },
-        (_, State::Down(cause), _) => cause.to_string(),
+        (_, State::Down(cause), _) => barred.unwrap_or_else(|| cause.to_string()),
     }
 }
 

@@ -32,7 +32,7 @@ use anyhow::Context;
 use crate::aside;
 use crate::config::{Config, Fallback, Forwards, GATEWAY, Link};
 use crate::observe::{Desired, Netlink};
-use crate::slots::{Orders, Slots};
+use crate::slots::{Orders, Slots, Tested};
 use anabranch_api::Paths;
 use anabranch_api::ReasonCount;
 pub use clock::moment;
@@ -116,6 +116,17 @@ impl Host {
         self.settings
             .save()
             .inspect_err(|_| self.settings.state.orders = before)
+    }
+
+    /// What checks had shown, as it was last stored.
+    pub fn tested(&self) -> &Tested {
+        &self.settings.state.tested
+    }
+
+    /// Stores what checks show.
+    pub fn set_tested(&mut self, tested: Tested) -> anyhow::Result<()> {
+        self.settings.state.tested = tested;
+        self.settings.save()
     }
 
     /// Mark for what the kernel's own NAT is to carry; 0 where it carries nothing.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::next_hops::NextHop;
 use super::sysctl;
 use crate::aside::{make_way, set_aside};
-use crate::slots::{Orders, Slots};
+use crate::slots::{Orders, Slots, Tested};
 
 /// So often is a file read that cannot be.
 const READINGS: usize = 3;
@@ -24,6 +24,8 @@ pub struct State {
     pub slots: Slots,
     #[serde(default)]
     pub orders: Orders,
+    #[serde(default)]
+    pub tested: Tested,
     pub sysctls: Vec<sysctl::Changed>,
     /// Entries of the kernel's neighbour table that are ours.
     #[serde(default)]

@@ -26,6 +26,7 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
+use anabranch_core::checks::Target;
 use anabranch_core::{self as core, Family, LinkState, Reach};
 use anabranch_policy::PerFamily;
 
@@ -47,7 +48,7 @@ use crate::config::{Config, Inbound, Link};
 use crate::error::BadInput;
 use crate::host::ids;
 use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
-use crate::probe::{RESOLVERS, Target};
+use crate::probe::RESOLVERS;
 use crate::slots::Slots;
 
 /// Devices by name, all routes of the namespace, and the routing rules of others.

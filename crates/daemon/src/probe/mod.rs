@@ -1,19 +1,23 @@
-//! Active evidence that a link works: a request to a target on the internet, and its answer.
+//! One request to somebody, and its answer.
 //!
-//! When to probe, which target's turn it is, and what a lost probe means is the balancer's business. Here one request
-//! leaves by one link and its answer is waited for; several targets in turn see to it that one operator's hiccup, or one
-//! filtered protocol, costs no link its good name. Unless targets are configured, they are four public resolvers, asked in
-//! three ways, the link's gateway, and the resolvers of its lease.
+//! Here one request leaves by one way ([`Via`]) and its answer is waited for. Who is asked when, and what follows from the answer, is decided
+//! elsewhere. For a link's availability ([`probe`]) nearly any answer is one, since it came over the link, and several targets in turn see
+//! to it that one operator's hiccup, or one filtered protocol, costs no link its good name; unless targets are configured, they are four
+//! public resolvers, asked in three ways, the link's gateway, and the resolvers of its lease. For a check ([`test`]) the answer has
+//! to be the right one.
 
+mod defaults;
 mod page;
-mod target;
 mod wire;
 
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub use target::{DEFAULT_TARGETS, Page, RESOLVERS, Target, portal_pages};
+use anabranch_core::checks::{Outcome, Target};
+use hickory_proto::op::ResponseCode;
+
+pub use defaults::{DEFAULT_TARGETS, RESOLVERS, portal_pages};
 pub use wire::{Answer, Via, ask_for_reset};
 
 /// Nobody waits longer for an answer: a late one still counts, a later one says nothing.
@@ -56,10 +60,37 @@ pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
 async fn ask(target: &Target, via: &Via) -> io::Result<Answer> {
     let asked = Instant::now();
     match target {
-        Target::Dns(server) => wire::ask_dns(*server, via).await?,
+        Target::Dns(server) => wire::ask_dns(*server, via).await.map(drop)?,
         Target::Icmp(host) => wire::ask_icmp(*host, via).await?,
         Target::Tcp(port) => return wire::ask_tcp(*port, via).await.map(Answer::Expected),
         Target::Http(page) => return page::ask(page, via).await,
+    }
+    Ok(Answer::Expected(asked.elapsed()))
+}
+
+/// Asks over `via` for the right answer: an accepted connection, DNS without an error, a page as expected.
+pub async fn test(target: Target, via: Via, timeout: Duration) -> Outcome {
+    match tokio::time::timeout(timeout, ask_right(&target, &via)).await {
+        Ok(Ok(Answer::Expected(_))) => Outcome::Success,
+        Ok(Ok(Answer::Wrong(words))) => Outcome::Failure(words),
+        Ok(Ok(Answer::Inconclusive)) => Outcome::Inconclusive("not sent".to_owned()),
+        Ok(Err(error)) if wire::is_own(&error) => {
+            Outcome::Inconclusive(format!("not sent: {error}"))
+        }
+        Ok(Err(error)) => Outcome::Failure(error.to_string()),
+        Err(_) => Outcome::Failure(format!("no answer within {timeout:?}")),
+    }
+}
+
+async fn ask_right(target: &Target, via: &Via) -> io::Result<Answer> {
+    let asked = Instant::now();
+    match target {
+        Target::Dns(server) => match wire::ask_dns(*server, via).await? {
+            ResponseCode::NoError => {}
+            code => return Ok(Answer::Wrong(format!("answered {code}"))),
+        },
+        Target::Tcp(port) => wire::connect_to(*port, via).await?,
+        Target::Icmp(_) | Target::Http(_) => return ask(target, via).await,
     }
     Ok(Answer::Expected(asked.elapsed()))
 }

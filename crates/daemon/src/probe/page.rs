@@ -1,4 +1,4 @@
-//! One page over one link: its host's address, a connection, a question, and whether the answer is as it should be.
+//! One page: its host's address, a connection, a question, and whether the answer is as it should be.
 //!
 //! The request is made by hand: it is one line and two headers, and of the answer nothing but the status line and a text is
 //! looked for. It never follows where the answer leads.
@@ -7,6 +7,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use anabranch_core::checks::Page;
+
 use futures_util::future::select_ok;
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::{RData, RecordType};
@@ -14,8 +16,7 @@ use socket2::{Protocol, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 
-use super::target::Page;
-use super::wire::{Answer, Via, connect, dns_query};
+use super::wire::{Answer, Via, connect, dns_query, not_asked};
 
 const DNS_PORT: u16 = 53;
 const DNS_ANSWER_BYTES_MAX: usize = 4096;
@@ -45,16 +46,18 @@ pub(super) async fn ask(page: &Page, via: &Via) -> io::Result<Answer> {
         match judge(&answer, is_over, page) {
             Verdict::Expected => return Ok(Answer::Expected(round_trip)),
             Verdict::Wrong(got) => {
-                let wanted = page.code;
-                let text = page.text.as_ref();
-                let text = text.map_or_else(String::new, |text| format!(" and {text:?}"));
-                let asked = format!("http:{}{}", page.authority(), page.path);
+                let (asked, wanted) = (page.place(), &page.expect);
                 return Ok(Answer::Wrong(format!(
-                    "{asked} answered {got}, wanted {wanted}{text}"
+                    "{asked} answered {got}, wanted {wanted}"
                 )));
             }
             Verdict::More => {}
-            Verdict::None => return Err(io::ErrorKind::InvalidData.into()),
+            Verdict::None(got) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{} answered {got}", page.place()),
+                ));
+            }
         }
     }
 }
@@ -66,34 +69,35 @@ enum Verdict {
     Wrong(String),
     /// The rest of the answer decides.
     More,
-    /// The server has trouble, or speaks something else.
-    None,
+    /// The server has trouble, or speaks something else; what came.
+    None(String),
 }
 
 /// `is_over`: nothing more comes.
 fn judge(answer: &[u8], is_over: bool, page: &Page) -> Verdict {
     let answer = String::from_utf8_lossy(answer);
     let Some((head, body)) = answer.split_once("\r\n\r\n") else {
-        return if is_over {
-            Verdict::None
-        } else {
-            Verdict::More
-        };
+        return if is_over { no_http() } else { Verdict::More };
     };
     let mut words = head.split_whitespace();
     let speaks_http = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
     let code: Option<u16> = words.next().and_then(|code| code.parse().ok());
     let Some(code) = code.filter(|_| speaks_http) else {
-        return Verdict::None;
+        return no_http();
     };
-    match &page.text {
-        _ if code != page.code && code >= 500 && code != PORTAL_CODE => Verdict::None,
-        _ if code != page.code => Verdict::Wrong(code.to_string()),
+    let is_wanted = page.expect.status.contains(&code);
+    match &page.expect.body {
+        _ if !is_wanted && code >= 500 && code != PORTAL_CODE => Verdict::None(code.to_string()),
+        _ if !is_wanted => Verdict::Wrong(code.to_string()),
         Some(text) if body.contains(text) => Verdict::Expected,
         Some(_) if !is_over => Verdict::More,
         Some(_) => Verdict::Wrong(format!("{code} and another text")),
         None => Verdict::Expected,
     }
+}
+
+fn no_http() -> Verdict {
+    Verdict::None("no HTTP".to_owned())
 }
 
 /// The first address that a resolver names, of the link's family.
@@ -103,7 +107,7 @@ async fn resolve(name: &str, via: &Via) -> io::Result<IpAddr> {
         .map(|resolver| Box::pin(resolve_by(*resolver, name, via)))
         .collect();
     if asked.is_empty() {
-        return Err(io::Error::other("no resolver is known"));
+        return Err(not_asked("no resolver is known"));
     }
     select_ok(asked).await.map(|(address, _)| address)
 }
@@ -145,8 +149,9 @@ mod tests {
 
     use tokio::net::TcpListener;
 
+    use anabranch_core::checks::Target;
+
     use super::*;
-    use crate::probe::Target;
 
     fn page(text: &str) -> Page {
         match text.parse().unwrap() {
@@ -160,6 +165,7 @@ mod tests {
         let empty = page("http:a.example/x = 204");
         let text = page("http:a.example/x = 200 success");
         let wrong = |got: &str| Verdict::Wrong(got.to_owned());
+        let trouble = Verdict::None("503".to_owned());
         for (page, answer, is_over, verdict) in [
             (
                 &empty,
@@ -175,10 +181,10 @@ mod tests {
             ),
             (&empty, "HTTP/1.1 200 OK\r\n\r\nlog in", false, wrong("200")),
             (&empty, "HTTP/1.1 511 Log in\r\n\r\n", false, wrong("511")),
-            (&empty, "HTTP/1.1 503 Later\r\n\r\n", false, Verdict::None),
+            (&empty, "HTTP/1.1 503 Later\r\n\r\n", false, trouble),
             (&empty, "HTTP/1.1 204 No", false, Verdict::More),
-            (&empty, "HTTP/1.1 204 No", true, Verdict::None),
-            (&empty, "SSH-2.0-x\r\n\r\n", false, Verdict::None),
+            (&empty, "HTTP/1.1 204 No", true, no_http()),
+            (&empty, "SSH-2.0-x\r\n\r\n", false, no_http()),
             (&text, "HTTP/1.0 200 OK\r\n\r\nsucc", false, Verdict::More),
             (
                 &text,

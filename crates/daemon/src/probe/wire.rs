@@ -9,7 +9,7 @@ use etherparse::{
     IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Slice, Icmpv6Type,
     LaxSlicedPacket, TcpHeader, TransportSlice,
 };
-use hickory_proto::op::{Message, MessageType, Query};
+use hickory_proto::op::{Message, MessageType, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6DontFrag, Ipv6RecvErr};
 use nix::sys::socket::{getsockopt, setsockopt};
@@ -134,16 +134,15 @@ pub fn ask_for_reset(to: SocketAddr, from_port: u16, number: u32, via: &Via) -> 
     socket.send_to(&segment.to_bytes(), &host.into()).map(drop)
 }
 
-pub(super) async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
+pub(super) async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<ResponseCode> {
     let socket = UdpSocket::from_std(via.socket(Type::DGRAM, Protocol::UDP)?.into())?;
     socket.connect(server).await?;
     let id = rand::random();
     socket
         .send(&dns_query(id, QUERY_NAME, RecordType::A)?)
         .await?;
-    let answer = |datagram: &[u8]| is_dns_answer(datagram, id).then_some(());
-    hear(&socket, ANSWER_BYTES_MAX, answer).await;
-    Ok(())
+    let answer = |datagram: &[u8]| dns_answer(datagram, id);
+    Ok(hear(&socket, ANSWER_BYTES_MAX, answer).await)
 }
 
 /// Waits for what is an answer, of which no more than `most` bytes are read, and returns what `answer` says of it. An ICMP error becomes
@@ -172,10 +171,11 @@ pub(super) fn dns_query(id: u16, name: &str, kind: RecordType) -> io::Result<Vec
     message.to_vec().map_err(io::Error::other)
 }
 
-/// Whatever the answer says (NXDOMAIN, REFUSED): it came back.
-fn is_dns_answer(datagram: &[u8], id: u16) -> bool {
-    Message::from_vec(datagram)
-        .is_ok_and(|m| m.id() == id && m.message_type() == MessageType::Response)
+/// What the answer says (no error, NXDOMAIN, REFUSED), if it is one.
+fn dns_answer(datagram: &[u8], id: u16) -> Option<ResponseCode> {
+    let message = Message::from_vec(datagram).ok()?;
+    let is_ours = message.id() == id && message.message_type() == MessageType::Response;
+    is_ours.then(|| message.response_code())
 }
 
 /// The kernel repeats a SYN, and what comes then may answer any of them. The kernel's own round trip tells by timestamps
@@ -211,6 +211,13 @@ pub(super) async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration>
     }
 }
 
+/// Succeeds if a connection is accepted, which ends at once.
+pub(super) async fn connect_to(port: SocketAddr, via: &Via) -> io::Result<()> {
+    let socket = via.socket(Type::STREAM, Protocol::TCP)?;
+    let socket = TcpSocket::from_std_stream(socket.into());
+    connect(socket, port, via).await?.set_zero_linger()
+}
+
 /// The kernel keeps it to itself when a SYN never leaves (`tcp_connect` of linux/net/ipv4/tcp_output.c). So where nothing comes back
 /// for a while, a datagram is sent that dies at the next router: whether that leaves, the kernel says.
 pub(super) async fn connect(socket: TcpSocket, to: SocketAddr, via: &Via) -> io::Result<TcpStream> {
@@ -229,6 +236,15 @@ pub(super) async fn connect(socket: TcpSocket, to: SocketAddr, via: &Via) -> io:
     connecting.await
 }
 
+/// Why nothing was asked, where no call of the kernel's says it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotAsked(String);
+
+pub(super) fn not_asked(why: impl Into<String>) -> io::Error {
+    io::Error::other(NotAsked(why.into()))
+}
+
 /// What only this host says, before anything is sent: there is no room in the kernel's connection table, or its firewall refuses
 /// (EPERM), there are no descriptors, memory, buffers or ports left, or no address and no route.
 pub fn is_own(error: &io::Error) -> bool {
@@ -243,6 +259,7 @@ pub fn is_own(error: &io::Error) -> bool {
         libc::ENETUNREACH,
     ];
     error.raw_os_error().is_some_and(|code| OWN.contains(&code))
+        || error.get_ref().is_some_and(|error| error.is::<NotAsked>())
 }
 
 fn has_icmp_error(socket: &Socket) -> bool {
@@ -344,11 +361,11 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
     use anabranch_frames::{icmp, tcp};
-    use hickory_proto::op::ResponseCode;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::probe::{Target, ask};
+    use crate::probe::ask;
+    use anabranch_core::checks::Target;
 
     const DEADLINE: Duration = Duration::from_secs(5);
     const BRIEFLY: Duration = Duration::from_millis(100);
@@ -408,13 +425,13 @@ mod tests {
     #[test]
     fn only_a_response_with_our_id_is_an_answer() {
         let query = dns_query(7, QUERY_NAME, RecordType::A).unwrap();
-        assert!(!is_dns_answer(&query, 7), "our own query, reflected");
+        assert_eq!(dns_answer(&query, 7), None, "our own query, reflected");
         let reply = Message::error_msg(8, hickory_proto::op::OpCode::Query, ResponseCode::NXDomain)
             .to_vec()
             .unwrap();
-        assert!(!is_dns_answer(&reply, 7));
-        assert!(is_dns_answer(&reply, 8));
-        assert!(!is_dns_answer(&reply[..5], 8));
+        assert_eq!(dns_answer(&reply, 7), None);
+        assert_eq!(dns_answer(&reply, 8), Some(ResponseCode::NXDomain));
+        assert_eq!(dns_answer(&reply[..5], 8), None);
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
 mod beside;
+mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 mod families;

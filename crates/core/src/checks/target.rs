@@ -1,97 +1,66 @@
+//! Whom a probe or a check asks, as people write it.
+
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anabranch_core::{Family, Kind};
-use anabranch_policy::abi::FAMILIES;
+use anabranch_policy::Family;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::targets::Kind;
 
 const DNS_PORT: u16 = 53;
 const HTTP_PORT: u16 = 80;
-/// Of the resolvers, which answer DNS over HTTPS there.
-const HTTPS_PORT: u16 = 443;
 /// A header of IPv6 has so many bytes more.
 const LONGER_HEADER: u64 = 20;
 const ALLOWED: &str = r#"write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS", "tcp:ADDRESS:PORT" or "http:HOST/PATH = CODE"; IPv6 with a port as [ADDRESS]:PORT"#;
 const ALLOWED_PAGE: &str = r#"write it as "http:HOST/PATH = CODE" or "http:HOST:PORT/PATH = CODE TEXT": the status code of its answer, and a text that is in it, like "http:cp.cloudflare.com/generate_204 = 204""#;
 
-/// Something on the internet whose answer proves that a link works in both directions.
+/// Who is asked, and how. What counts as an answer is another matter: of a link's probes any answer but a wrong page does, since it came
+/// over the link; of a [`Check`](super::Check) the right one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// A DNS server: any answer to a query counts, whatever it says.
+    /// A DNS server: any answer to a query counts, or one without an error.
     Dns(SocketAddr),
     /// A host that answers ICMP echo requests.
     Icmp(IpAddr),
-    /// A TCP port: accepting and refusing a connection both count.
+    /// A TCP port: accepting and refusing a connection both count, or accepting alone.
     Tcp(SocketAddr),
-    /// A page, whose answer is known: another one is somebody's who stands in the way.
+    /// A page, whose answer is known: another one is somebody's who stands in the way, or of a server that does not work.
     Http(Arc<Page>),
 }
 
-/// A page of plain HTTP and its answer.
+/// A page and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Page {
-    /// A name, which is resolved over the link, or an address.
+    /// Who is asked: a name, which is resolved over the way that the request takes, or an address.
     pub host: String,
     /// Of TCP.
     pub port: u16,
     /// From its slash on.
     pub path: String,
-    /// The status code of the answer.
-    pub code: u16,
-    /// What is in the answer's body.
-    pub text: Option<String>,
+    /// The name that the page is asked for by, where it is not `host`.
+    pub name: Option<String>,
+    /// What it should answer.
+    pub expect: Expect,
 }
 
-/// Resolvers of four operators, so that no single operator's failure looks like a link's, asked in three ways, so that what
-/// somebody filters does not look like it either; by family.
-pub const DEFAULT_TARGETS: [[Target; 6]; FAMILIES] = [asked(RESOLVERS[0]), asked(RESOLVERS[1])];
-
-/// By family.
-pub const RESOLVERS: [[IpAddr; 4]; FAMILIES] = [
-    [
-        v4([1, 1, 1, 1]),
-        v4([8, 8, 8, 8]),
-        v4([9, 9, 9, 9]),
-        v4([208, 67, 222, 222]),
-    ],
-    [
-        v6([0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111]),
-        v6([0x2001, 0x4860, 0x4860, 0, 0, 0, 0, 0x8888]),
-        v6([0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe]),
-        v6([0x2620, 0x119, 0x35, 0, 0, 0, 0, 0x35]),
-    ],
-];
-
-/// Pages of two operators by which phones and browsers find captive portals.
-const PORTAL_PAGES: [&str; 2] = [
-    "http:connectivitycheck.gstatic.com/generate_204 = 204",
-    "http:detectportal.firefox.com/success.txt = 200 success",
-];
-
-const fn asked([a, b, c, d]: [IpAddr; 4]) -> [Target; 6] {
-    [
-        Target::resolver(a),
-        Target::Tcp(SocketAddr::new(b, HTTPS_PORT)),
-        Target::Icmp(c),
-        Target::resolver(d),
-        Target::Tcp(SocketAddr::new(a, HTTPS_PORT)),
-        Target::Icmp(b),
-    ]
+/// The answer of a page.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Expect {
+    /// Any of these status codes.
+    pub status: Vec<u16>,
+    /// What is in its body.
+    pub body: Option<String>,
 }
 
-const fn v4([a, b, c, d]: [u8; 4]) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-}
-
-const fn v6([a, b, c, d, e, f, g, h]: [u16; 8]) -> IpAddr {
-    IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h))
-}
-
-/// What finds captive portals where nobody wrote a page.
-pub fn portal_pages() -> impl Iterator<Item = Target> {
-    PORTAL_PAGES.iter().filter_map(|page| page.parse().ok())
+impl fmt::Display for Expect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let codes: Vec<String> = self.status.iter().map(u16::to_string).collect();
+        f.write_str(&codes.join(","))?;
+        self.body.iter().try_for_each(|text| write!(f, " {text}"))
+    }
 }
 
 impl FromStr for Target {
@@ -132,33 +101,57 @@ impl Page {
         let slash = place.find('/')?;
         let (host, path) = place.split_at(slash);
         let (host, port) = host_and_port(host)?;
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let answer = answer.trim();
-        let (code, text) = answer.split_once(' ').unwrap_or((answer, ""));
-        let code = code.parse().ok().filter(|code| (100..600).contains(code))?;
+        let (codes, text) = answer.split_once(' ').unwrap_or((answer, ""));
+        let status = codes
+            .split(',')
+            .map(|code| code.parse().ok().filter(is_status))
+            .collect::<Option<_>>()?;
         let is_right = !host.is_empty() && is_plain(&host) && is_plain(path);
         is_right.then(|| Self {
             host,
             port,
             path: path.to_owned(),
-            code,
-            text: Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+            name: None,
+            expect: Expect {
+                status,
+                body: Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+            },
         })
     }
 
     /// As it is asked for, and as people write it.
     pub fn authority(&self) -> String {
-        let is_v6 = self.host.parse::<Ipv6Addr>().is_ok();
+        self.authority_of(self.name.as_deref().unwrap_or(&self.host))
+    }
+
+    fn authority_of(&self, host: &str) -> String {
+        let is_v6 = host.parse::<Ipv6Addr>().is_ok();
         let host = if is_v6 {
-            format!("[{}]", self.host)
+            format!("[{host}]")
         } else {
-            self.host.clone()
+            host.to_owned()
         };
         match self.port {
             HTTP_PORT => host,
             port => format!("{host}:{port}"),
         }
     }
+
+    /// Without its answer.
+    pub fn place(&self) -> String {
+        format!("http:{}{}", self.authority_of(&self.host), self.path)
+    }
+}
+
+/// Of an answer of HTTP.
+pub fn is_status(code: &u16) -> bool {
+    (100..600).contains(code)
+}
+
+/// Nothing in it ends a line of a request, or a word of it.
+pub fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT`.
@@ -234,11 +227,9 @@ impl fmt::Display for Target {
             Self::Icmp(at) => write!(f, "icmp:{at}"),
             Self::Tcp(at) => write!(f, "tcp:{at}"),
             Self::Http(page) => {
-                let Page {
-                    path, code, text, ..
-                } = &**page;
-                write!(f, "http:{}{path} = {code}", page.authority())?;
-                text.iter().try_for_each(|text| write!(f, " {text}"))
+                write!(f, "{} = {}", page.place(), page.expect)?;
+                let mut name = page.name.iter();
+                name.try_for_each(|name| write!(f, " as {name}"))
             }
         }
     }
@@ -276,23 +267,10 @@ mod tests {
             "http:example.org/generate_204 = 204",
             "http:192.0.2.1:8080/a?b=c = 200 all is well",
             "http:[2001:db8::1]/ = 301",
+            "http:example.org:443/ = 200,204 ok",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
-    }
-
-    #[test]
-    fn every_operator_is_asked_and_kinds_come_in_turn() {
-        for (targets, resolvers) in DEFAULT_TARGETS.iter().zip(RESOLVERS) {
-            let kinds: Vec<Kind> = targets.iter().map(Target::kind).collect();
-            let turn = [Kind::Dns, Kind::Tcp, Kind::Icmp];
-            assert_eq!(kinds, [turn, turn].concat());
-            for resolver in resolvers {
-                let is_asked = |target: &Target| target.address() == Some(resolver);
-                assert!(targets.iter().any(is_asked), "{resolver}");
-            }
-        }
-        assert_eq!(portal_pages().count(), PORTAL_PAGES.len());
     }
 
     #[test]
@@ -311,6 +289,8 @@ mod tests {
             "http:example.org/",
             "http:example.org/ = ok",
             "http:example.org/ = 42",
+            "http:example.org/ = 200,",
+            "https:example.org/ = 200",
             "http:/x = 204",
             "http:a b/ = 204",
             "http:example.org:x/ = 204",

@@ -1,0 +1,332 @@
+//! Checks in virtual time: what brings a subject up and down, and what a reload leaves as it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_core::checks::{Ask, Check, Checks, Health, Outcome, Schedule, Test};
+use anabranch_core::{Family, Time};
+use proptest::prelude::*;
+
+const S: fn(u64) -> Duration = Duration::from_secs;
+const SUBJECT: &str = "fiber";
+
+fn schedule() -> Schedule {
+    Schedule {
+        interval: S(10),
+        jitter: 20,
+        timeout: S(2),
+    }
+}
+
+fn command(name: &str) -> Test {
+    Test::Command(Arc::new([name.to_owned()]))
+}
+
+fn check(tests: &[&str], rise: u32, fall: u32, quorum: usize) -> Check {
+    Check {
+        tests: tests.iter().map(|name| command(name)).collect(),
+        schedule: schedule(),
+        rise,
+        fall,
+        quorum,
+    }
+}
+
+fn checks(of: Vec<Check>) -> Checks<&'static str> {
+    let mut checks = Checks::new(7);
+    checks.set(Time::ZERO, [(SUBJECT, of)]);
+    checks
+}
+
+fn failure() -> Outcome {
+    Outcome::Failure("no".to_owned())
+}
+
+fn outcome(succeeds: bool) -> Outcome {
+    match succeeds {
+        true => Outcome::Success,
+        false => failure(),
+    }
+}
+
+/// The next test, whenever it is due.
+fn next(checks: &mut Checks<&'static str>) -> Ask<&'static str> {
+    let due = checks.next_timeout().unwrap();
+    checks.poll_ask(due).unwrap()
+}
+
+fn tell(checks: &mut Checks<&'static str>, outcome: Outcome) -> Health {
+    let ask = next(checks);
+    checks.handle(ask.id, outcome);
+    checks.health(&SUBJECT)
+}
+
+/// The last of `told` are so many alike.
+fn ends_with(told: &[bool], succeeds: bool, count: u32) -> bool {
+    let alike = told
+        .iter()
+        .rev()
+        .take_while(|one| **one == succeeds)
+        .count();
+    alike >= count as usize
+}
+
+proptest! {
+    #[test]
+    fn it_turns_only_after_so_many_in_a_row_and_always_then(
+        told in prop::collection::vec(any::<bool>(), 1..60),
+        rise in 1..6u32,
+        fall in 1..6u32,
+    ) {
+        let mut checks = checks(vec![check(&["a"], rise, fall, 1)]);
+        let mut before = checks.health(&SUBJECT);
+        for length in 1..=told.len() {
+            let told = &told[..length];
+            let health = tell(&mut checks, outcome(told[length - 1]));
+            if ends_with(told, true, rise) {
+                prop_assert_eq!(health, Health::Up);
+            } else if ends_with(told, false, fall) {
+                prop_assert_eq!(health, Health::Down);
+            } else {
+                prop_assert_eq!(health, before);
+            }
+            before = health;
+        }
+    }
+
+    #[test]
+    fn what_was_not_made_changes_nothing(told in prop::collection::vec(any::<Option<bool>>(), 1..60)) {
+        let whole = || vec![check(&["a"], 3, 3, 1)];
+        let (mut with, mut without) = (checks(whole()), checks(whole()));
+        for one in told {
+            match one {
+                Some(succeeds) => {
+                    let other = tell(&mut without, outcome(succeeds));
+                    prop_assert_eq!(tell(&mut with, outcome(succeeds)), other);
+                }
+                None => {
+                    let before = with.health(&SUBJECT);
+                    let inconclusive = Outcome::Inconclusive("no route".to_owned());
+                    prop_assert_eq!(tell(&mut with, inconclusive), before);
+                }
+            }
+        }
+    }
+
+    /// By what each of the tests is up, in any order: one more up is never worse, and so is a smaller quorum.
+    #[test]
+    fn more_tests_that_are_up_are_never_worse(
+        up in prop::collection::vec(any::<Option<bool>>(), 1..6),
+        better in 0..6usize,
+        quorum in 1..7usize,
+    ) {
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let health = |up: &[Option<bool>], quorum: usize| {
+            let mut checks = checks(vec![check(&names[..up.len()], 1, 1, quorum)]);
+            for _ in up {
+                let ask = next(&mut checks);
+                let index = names.iter().position(|name| ask.test == command(name)).unwrap();
+                if let Some(succeeds) = up[index] {
+                    checks.handle(ask.id, outcome(succeeds));
+                }
+            }
+            checks.health(&SUBJECT)
+        };
+        let mut more = up.clone();
+        let index = better % up.len();
+        more[index] = Some(true);
+        prop_assert!(health(&more, quorum) >= health(&up, quorum));
+        prop_assert!(health(&up, quorum) >= health(&up, quorum + 1));
+        let is_up = |one: &&Option<bool>| **one == Some(true);
+        let enough = up.iter().filter(is_up).count() >= quorum.min(up.len());
+        prop_assert_eq!(health(&up, quorum) == Health::Up, enough);
+    }
+
+    #[test]
+    fn a_reload_that_changes_nothing_changes_nothing(
+        told in prop::collection::vec(any::<bool>(), 0..40),
+        seed in any::<u64>(),
+    ) {
+        let wanted = || vec![check(&["a", "b"], 2, 3, 1), check(&["c"], 1, 2, 1)];
+        let mut checks = Checks::new(seed);
+        checks.set(Time::ZERO, [(SUBJECT, wanted())]);
+        for succeeds in told {
+            tell(&mut checks, outcome(succeeds));
+        }
+        let under_way = next(&mut checks);
+        let mut reloaded = checks.clone();
+        let now = checks.next_timeout().unwrap();
+        reloaded.set(now, [(SUBJECT, wanted())]);
+        prop_assert_eq!(reloaded.status(&SUBJECT), checks.status(&SUBJECT));
+        prop_assert_eq!(reloaded.next_timeout(), checks.next_timeout());
+        reloaded.handle(under_way.id, failure());
+        checks.handle(under_way.id, failure());
+        prop_assert_eq!(reloaded.status(&SUBJECT), checks.status(&SUBJECT));
+    }
+
+    #[test]
+    fn a_test_is_made_within_its_jitter(seed in any::<u64>(), jitter in 0..=50u32, interval_ms in 100..100_000u64) {
+        let schedule = Schedule {
+            interval: Duration::from_millis(interval_ms),
+            jitter,
+            timeout: Duration::from_millis(50),
+        };
+        let mut checks = Checks::new(seed);
+        let one = Check { schedule, ..check(&["a"], 1, 1, 1) };
+        checks.set(Time::ZERO, [(SUBJECT, vec![one])]);
+        let mut asked = checks.next_timeout().unwrap();
+        prop_assert!(asked.since(Time::ZERO) <= schedule.spread());
+        for _ in 0..50 {
+            let ask = checks.poll_ask(asked).unwrap();
+            checks.handle(ask.id, Outcome::Success);
+            let after = checks.next_timeout().unwrap().since(asked);
+            prop_assert!(after >= schedule.interval - schedule.spread());
+            prop_assert!(after <= schedule.interval + schedule.spread());
+            asked = asked + after;
+        }
+    }
+}
+
+#[test]
+fn those_that_begin_together_do_not_stay_together() {
+    let mut checks = Checks::new(1);
+    let wanted = (0..50).map(|subject| (subject, vec![check(&["a"], 1, 1, 1)]));
+    checks.set(Time::ZERO, wanted);
+    let half = Time::ZERO + schedule().spread() / 2;
+    let soon = std::iter::from_fn(|| checks.poll_ask(half)).count();
+    assert!((10..40).contains(&soon), "{soon}");
+}
+
+#[test]
+fn it_is_down_with_its_first_check_that_is_and_says_why() {
+    let mut checks = checks(vec![check(&["a", "b"], 1, 1, 1), check(&["c"], 1, 1, 1)]);
+    assert_eq!(checks.health(&SUBJECT), Health::Unknown);
+    for _ in 0..3 {
+        tell(&mut checks, Outcome::Success);
+    }
+    assert_eq!(
+        (checks.health(&SUBJECT), checks.failing(&SUBJECT)),
+        (Health::Up, None)
+    );
+    let fail = |checks: &mut Checks<_>, name| loop {
+        let ask = next(checks);
+        let is_meant = ask.test == command(name);
+        checks.handle(ask.id, outcome(!is_meant));
+        if is_meant {
+            break;
+        }
+    };
+    fail(&mut checks, "a");
+    assert_eq!(checks.health(&SUBJECT), Health::Up, "b answers");
+    fail(&mut checks, "c");
+    assert_eq!(checks.health(&SUBJECT), Health::Down);
+    let failing = checks.failing(&SUBJECT).unwrap();
+    assert_eq!(
+        (failing.test, failing.words.as_deref()),
+        (command("c"), Some("no"))
+    );
+}
+
+#[test]
+fn a_test_is_not_begun_again_while_it_is_under_way_and_is_told_of_once() {
+    let mut checks = checks(vec![check(&["a"], 1, 1, 1)]);
+    let ask = next(&mut checks);
+    assert_eq!(checks.next_timeout(), None);
+    let late = Time::ZERO + S(100);
+    assert_eq!(checks.poll_ask(late), None);
+    checks.withdraw(ask.id);
+    checks.handle(ask.id, failure());
+    assert_eq!(checks.health(&SUBJECT), Health::Unknown);
+    let ask = checks.poll_ask(late).unwrap();
+    checks.handle(ask.id, Outcome::Success);
+    checks.handle(ask.id, failure());
+    assert_eq!(checks.health(&SUBJECT), Health::Up);
+}
+
+#[test]
+fn a_test_that_is_not_made_again_and_again_is_told() {
+    let mut checks = checks(vec![check(&["a"], 1, 2, 1)]);
+    let inconclusive = || Outcome::Inconclusive("no helper".to_owned());
+    tell(&mut checks, inconclusive());
+    assert_eq!(checks.not_made().count(), 0);
+    tell(&mut checks, inconclusive());
+    let told = checks.not_made().next().map(|(_, test)| test.words);
+    assert_eq!(told.flatten().as_deref(), Some("no helper"));
+    tell(&mut checks, Outcome::Success);
+    assert_eq!(checks.not_made().count(), 0);
+}
+
+#[test]
+fn a_reload_keeps_what_is_tested_as_before_and_begins_the_rest() {
+    let mut checks = checks(vec![check(&["a", "b"], 1, 1, 2)]);
+    for _ in 0..2 {
+        tell(&mut checks, failure());
+    }
+    let now = checks.next_timeout().unwrap();
+    let often = Schedule {
+        interval: S(1),
+        timeout: S(1) / 2,
+        ..schedule()
+    };
+    let changed = Check {
+        schedule: often,
+        ..check(&["c", "b"], 2, 1, 1)
+    };
+    checks.set(now, [(SUBJECT, vec![changed])]);
+    let health: Vec<_> = checks
+        .status(&SUBJECT)
+        .iter()
+        .map(|test| test.health)
+        .collect();
+    assert_eq!(health, [Health::Unknown, Health::Down]);
+    let due = checks.next_timeout().unwrap();
+    assert!(
+        due.since(now) <= often.spread(),
+        "it does not wait for the former interval"
+    );
+    checks.set(now, []);
+    assert_eq!(
+        (checks.health(&SUBJECT), checks.next_timeout()),
+        (Health::Up, None)
+    );
+}
+
+#[test]
+fn the_next_process_recalls_what_was_known() {
+    let wanted = || vec![check(&["a", "b"], 2, 2, 2)];
+    let mut before = checks(wanted());
+    for _ in 0..4 {
+        tell(&mut before, failure());
+    }
+    let known: Vec<_> = before
+        .remembered()
+        .map(|(_, test, health)| (test.clone(), health))
+        .collect();
+    let mut after = checks(wanted());
+    after.recall(|_, test| {
+        known
+            .iter()
+            .find(|(known, _)| known == test)
+            .map(|(_, health)| *health)
+    });
+    assert_eq!(after.health(&SUBJECT), Health::Down);
+    assert_eq!(
+        tell(&mut after, Outcome::Success),
+        Health::Down,
+        "one of two successes"
+    );
+}
+
+#[test]
+fn a_family_is_checked_by_what_can_be_asked_of_it() {
+    let mut both = check(&["a"], 1, 1, 2);
+    both.tests
+        .push(Test::Target("icmp:2001:db8::1".parse().unwrap()));
+    assert_eq!(both.of(Family::V6).as_ref(), Some(&both));
+    assert_eq!(both.of(Family::V4).unwrap().tests, [command("a")]);
+    let six = Check {
+        tests: both.tests.split_off(1),
+        ..both
+    };
+    assert_eq!(six.of(Family::V4), None);
+}
