@@ -22,6 +22,7 @@ use crate::{
     Error, Sizes, attach,
     devices::Devices,
     leftovers::{self, Layout},
+    pins::Pinned,
 };
 
 /// The gateway's object as clang made it, also for tests that run the programs themselves.
@@ -284,44 +285,6 @@ pub fn reuse(former: &Path, folder: &Path, maps: &[String]) -> Result<(), Error>
 pub fn max_entries(pins: &Path, name: &'static str) -> Result<u32, Error> {
     let info = pinned(pins, name)?.info().map_err(Error::map(name))?;
     Ok(info.max_entries())
-}
-
-/// What an instance pins, each in folders of its own: their names tell which it is, and the version of its contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pinned {
-    /// Of a gateway.
-    Gateway,
-    /// Of services.
-    Services,
-    /// Of a trunk.
-    Trunk,
-}
-
-impl Pinned {
-    const ALL: [Self; 3] = [Self::Gateway, Self::Services, Self::Trunk];
-
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Gateway => "v",
-            Self::Services => "services-v",
-            Self::Trunk => "trunk-v",
-        }
-    }
-
-    /// The folder of one version.
-    pub fn folder(self, instance: &Path, version: u32) -> PathBuf {
-        instance.join(format!("{}{version}", self.prefix()))
-    }
-
-    /// Whose folder this is.
-    pub fn of(folder: &Path) -> Option<Self> {
-        let name = folder.file_name()?.to_str()?;
-        let is_version = |kind: &Self| {
-            let version = name.strip_prefix(kind.prefix());
-            version.is_some_and(|version| version.parse::<u32>().is_ok())
-        };
-        Self::ALL.into_iter().find(is_version)
-    }
 }
 
 /// Has `load` pin in the folder of `version`. Once that is loaded what other versions of the same have pinned is removed, so their

@@ -18,7 +18,8 @@ use crate::{
     Error, Sizes, attach,
     batch::Reader,
     leftovers,
-    object::{self, LAYOUT, Object, Pinned, pinned, upgrade_object},
+    object::{self, LAYOUT, Object, pinned, upgrade_object},
+    pins::Pinned,
     walk::Walk,
 };
 

@@ -23,7 +23,7 @@ use aya::programs::{
 };
 use nix::{errno::Errno, net::if_::if_indextoname};
 
-use crate::{Error, object::Pinned};
+use crate::{Error, pins::Pinned};
 pub use filter::has_room;
 
 const PREFIX: &str = "attach-";

@@ -29,7 +29,8 @@ use aya::programs::TcAttachType;
 
 use crate::{
     Error, Ran, ReasonCount, attach, leftovers,
-    object::{Pinned, load_in_folder, remove_folder},
+    object::{load_in_folder, remove_folder},
+    pins::Pinned,
     reasons, run,
 };
 pub use object::trunk_object;

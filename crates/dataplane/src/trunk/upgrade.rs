@@ -8,7 +8,8 @@ use aya::programs::TcAttachType;
 use super::object::{LAYOUT, Object, trunk_object};
 use crate::{
     Error, attach, leftovers,
-    object::{Pinned, remove_pins, reuse},
+    object::{remove_pins, reuse},
+    pins::Pinned,
 };
 
 /// Pinned maps that have another shape or meaning than in the former contract.
