@@ -392,10 +392,7 @@ impl Surroundings for RealHost {
 
     fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()> {
         let mut claims = self.claims.borrow_mut();
-        if !has_stale_programs {
-            claims.keep_only(GATEWAY, &config.devices());
-        }
-        claims.keep()
+        claims.keep_for(GATEWAY, &config.devices(), !has_stale_programs)
     }
 
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()> {

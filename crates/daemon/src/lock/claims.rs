@@ -56,6 +56,21 @@ impl Claims {
         Ok(())
     }
 
+    /// What a role has from here on: these devices, and no others if it `has_no_programs_elsewhere`. Who looks at the host while a
+    /// configuration was checked and not yet adopted has let go of what only that one needs.
+    pub fn keep_for(
+        &mut self,
+        role: &'static str,
+        devices: &[&str],
+        has_no_programs_elsewhere: bool,
+    ) -> anyhow::Result<()> {
+        self.add(role, devices)?;
+        if has_no_programs_elsewhere {
+            self.keep_only(role, devices);
+        }
+        self.keep()
+    }
+
     /// Writes down what there was no room for.
     pub fn keep(&mut self) -> anyhow::Result<()> {
         self.held.values_mut().try_for_each(LockFile::keep)

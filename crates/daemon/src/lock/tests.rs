@@ -181,6 +181,23 @@ fn kill(mut claims: Claims) {
 }
 
 #[test]
+fn a_look_between_the_check_of_a_configuration_and_its_adoption_costs_no_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let [own, other] = instances(&dir);
+    let mut claims = Claims::take(&own, &[("gateway", vec!["eth0"])]).unwrap();
+    claims.add("gateway", &["eth0", "eth1"]).unwrap();
+    claims.keep_for("gateway", &["eth0"], true).unwrap();
+    claims
+        .keep_for("gateway", &["eth0", "eth1"], false)
+        .unwrap();
+    let refused = refused(Claims::take(&other, &[("gateway", vec!["eth1"])]));
+    assert!(
+        refused.contains("instance \"a\" has it already"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_device_is_one_instances_and_free_when_that_has_done_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let [a, b] = instances(&dir);

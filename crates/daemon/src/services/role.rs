@@ -118,12 +118,11 @@ impl ServicesRole {
         self.tell_services(&snapshot).await?;
         self.attach(&snapshot);
         let is_all_told = self.shell.troubles.is_clear();
+        let devices = self.config.device_names();
         let mut claims = self.host.claims.borrow_mut();
-        if is_all_told {
-            claims.keep_only(SERVICE, &self.config.device_names());
-        }
-        if let Err(error) = claims.keep() {
-            drop(claims);
+        let kept = claims.keep_for(SERVICE, &devices, is_all_told);
+        drop(claims);
+        if let Err(error) = kept {
             self.shell.put_off(&format!("{error:#}"));
         }
         Ok(())

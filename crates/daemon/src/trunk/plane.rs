@@ -154,10 +154,7 @@ impl Surroundings for RealHost {
 
     fn keep_claims(&mut self, config: &Config, is_all_told: bool) -> anyhow::Result<()> {
         let mut claims = self.claims.borrow_mut();
-        if is_all_told {
-            claims.keep_only(TRUNK, &config.devices());
-        }
-        claims.keep()
+        claims.keep_for(TRUNK, &config.devices(), is_all_told)
     }
 
     async fn restore(self) -> anyhow::Result<()> {
