@@ -147,7 +147,7 @@ proptest! {
         told in prop::collection::vec(any::<bool>(), 0..40),
         seed in any::<u64>(),
     ) {
-        let wanted = || vec![check(&["a", "b"], 2, 3, 1), check(&["c"], 1, 2, 1)];
+        let wanted = || vec![check(&["a", "b"], 2, 3, 1), check(&["c"], 1, 2, 1), check(&["a"], 1, 1, 1)];
         let mut checks = Checks::new(seed);
         checks.set(Time::ZERO, [(SUBJECT, wanted())]);
         for succeeds in told {
@@ -329,4 +329,24 @@ fn a_family_is_checked_by_what_can_be_asked_of_it() {
         ..both
     };
     assert_eq!(six.of(Family::V4), None);
+}
+
+#[test]
+fn a_test_that_two_checks_take_over_under_way_is_told_to_both_and_made_again_by_both() {
+    let mut checks = checks(vec![check(&["a"], 1, 1, 1)]);
+    let under_way = next(&mut checks);
+    let wanted = vec![check(&["a"], 1, 2, 1), check(&["a"], 1, 3, 1)];
+    checks.set(Time::ZERO, [(SUBJECT, wanted)]);
+    checks.handle(under_way.id, failure());
+    for in_a_row in [1, 2] {
+        let known: Vec<u32> = checks
+            .status(&SUBJECT)
+            .iter()
+            .map(|test| test.in_a_row)
+            .collect();
+        assert_eq!(known, [in_a_row; 2]);
+        for _ in 0..2 {
+            tell(&mut checks, failure());
+        }
+    }
 }

@@ -233,8 +233,9 @@ struct Watch {
 }
 
 impl Watch {
-    /// With what `former` knows of the same tests.
+    /// With what `former` knows of the same tests: that of the same check, if there is one.
     fn new(now: Time, check: Check, former: &[Watch], draw: &mut SplitMix64) -> Self {
+        let same_check = || former.iter().filter(|watch| watch.check == check);
         let tests = check.tests.iter();
         let running = tests.map(|test| {
             let fresh = Running {
@@ -245,7 +246,7 @@ impl Watch {
                 words: None,
                 not_made: 0,
             };
-            let mut known = former.iter().flat_map(|watch| {
+            let mut known = same_check().chain(former).flat_map(|watch| {
                 let same = watch.running.iter().filter(|known| known.test == *test);
                 same.map(|known| (watch.check.schedule == check.schedule, known))
             });
@@ -359,37 +360,39 @@ impl<S: Ord + Clone> Checks<S> {
 
     /// It was not begun after all.
     pub fn withdraw(&mut self, id: AskId) {
-        self.end(id);
+        self.end(id).for_each(drop);
     }
 
-    /// It is under way no more.
-    fn end(&mut self, id: AskId) -> Option<(&Check, &mut Running)> {
-        let mut watches = self.watches.values_mut().flatten();
-        watches.find_map(|watch| {
-            let mut running = watch.running.iter_mut();
-            let asked = running.find(|running| running.asked == Some(id))?;
-            asked.asked = None;
-            Some((&watch.check, asked))
+    /// It is under way no more, for all that wait for it: after a reload two checks may make the test that one has made.
+    fn end(&mut self, id: AskId) -> impl Iterator<Item = (&Check, &mut Running)> {
+        let watches = self.watches.values_mut().flatten();
+        watches.flat_map(move |watch| {
+            let check = &watch.check;
+            let running = watch.running.iter_mut();
+            let waiting = running.filter(move |running| running.asked == Some(id));
+            waiting.map(move |running| {
+                running.asked = None;
+                (check, running)
+            })
         })
     }
 
     /// Of a test that is not made any more it says nothing.
     pub fn handle(&mut self, id: AskId, outcome: Outcome) {
-        let Some((check, running)) = self.end(id) else {
-            return;
-        };
         let (succeeds, words) = match outcome {
             Outcome::Success => (Some(true), None),
             Outcome::Failure(words) => (Some(false), Some(words)),
             Outcome::Inconclusive(words) => (None, Some(words)),
         };
-        running.words = words;
-        match succeeds {
-            Some(succeeds) => {
-                running.not_made = 0;
-                running.count.add(succeeds, check);
+        for (check, running) in self.end(id) {
+            running.words.clone_from(&words);
+            match succeeds {
+                Some(succeeds) => {
+                    running.not_made = 0;
+                    running.count.add(succeeds, check);
+                }
+                None => running.not_made = running.not_made.saturating_add(1),
             }
-            None => running.not_made = running.not_made.saturating_add(1),
         }
     }
 
