@@ -158,6 +158,14 @@ static __always_inline struct load packet_load(const struct __sk_buff *skb, cons
 	return load;
 }
 
+/* Gives what has come without Ethernet a header, but for its addresses. 0, or the helper's failure. */
+static __always_inline int add_ethernet(struct __sk_buff *skb, const struct packet *p)
+{
+	__be16 type = skb->protocol;
+	return p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
+			      bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0));
+}
+
 /* To a neighbour. What has come without Ethernet, with its IP header at `l3`, first gets room for it. 0, or the reason of failure. */
 static __always_inline int send_to_neighbour(struct __sk_buff *skb, __u32 l3, __u32 ifindex,
 					     const union ab_addr *next_hop)

@@ -6,11 +6,10 @@
 #ifndef ANABRANCH_TURN_H
 #define ANABRANCH_TURN_H
 
-#include <stddef.h>
-
 #include "flow.h"
 #include "mark.h"
 #include "open.h"
+#include "rewrite.h"
 
 /* The link on which the local end of s->end_key is a flow's, or AB_NO_TARGET. The key's side is given by that. */
 __noinline int link_of_end(void)
@@ -53,14 +52,6 @@ __noinline int link_of_sender(struct packet *p)
 		return AB_NO_TARGET;
 	make_usual_key(&s->end_key, p);
 	return link_of_end();
-}
-
-/* Gives what has come without Ethernet the header that the device it is to arrive at takes off. */
-static __always_inline int add_ethernet(struct __sk_buff *skb, const struct packet *p)
-{
-	__be16 type = skb->protocol;
-	return p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
-			      bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0));
 }
 
 /* To the ingress of a link. Below zero if there is no such link. */

@@ -133,13 +133,8 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 
 static __always_inline int send_back(struct __sk_buff *skb, const struct packet *p, const struct ab_connection *server)
 {
-	__be16 type = skb->protocol;
-	if (server->layer3)
-		return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
-	if (p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
-			   bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0)))
-		return -1;
-	if (bpf_skb_store_bytes(skb, 0, server->ethernet, ETHERNET_ADDRESSES, 0))
+	if (!server->layer3 &&
+	    (add_ethernet(skb, p) || bpf_skb_store_bytes(skb, 0, server->ethernet, ETHERNET_ADDRESSES, 0)))
 		return -1;
 	return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
 }
