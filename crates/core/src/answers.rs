@@ -147,3 +147,12 @@ pub struct ReasonCount {
     /// Since the instance began.
     pub packets: u64,
 }
+
+impl ReasonCount {
+    /// Those that have happened, the most frequent first.
+    pub fn by_frequency(mut counts: Vec<Self>) -> Vec<Self> {
+        counts.retain(|count| count.packets > 0);
+        counts.sort_by_key(|count| std::cmp::Reverse(count.packets));
+        counts
+    }
+}

@@ -172,6 +172,15 @@ pub(crate) fn check_claims<'a>(
     Ok(())
 }
 
+/// Whether an address may be somebody's on a network, and is written in its own family.
+pub(crate) fn is_of_one_host(address: IpAddr) -> bool {
+    let is_nobodys = match address {
+        IpAddr::V4(v4) => v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
+    };
+    !(is_nobodys || address.is_unspecified() || address.is_loopback() || address.is_multicast())
+}
+
 pub(crate) fn claim<'a>(key: &[&str], device: &'a str) -> Claim<'a> {
     (key.iter().map(|part| (*part).to_owned()).collect(), device)
 }
@@ -648,9 +657,7 @@ fn link(
     let address_of = |written: Option<HostAddress>| written.map(|HostAddress(address)| address);
     let [gateway, address] = [table.gateway, table.address].map(address_of);
     for (key, address) in [("gateway", gateway), ("address", address)] {
-        if address.is_some_and(|a| {
-            a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_broadcast()
-        }) {
+        if address.is_some_and(|address| !is_of_one_host(address.into())) {
             return bad(key, "must be the IPv4 address of one host");
         }
     }

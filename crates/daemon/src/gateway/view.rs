@@ -475,7 +475,5 @@ fn reasons<P: Plane, S: Surroundings>(
         Ok(drops) => reasons.extend(drops),
         Err(error) => tracing::warn!("{error:#}"),
     }
-    reasons.retain(|reason| reason.packets > 0);
-    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
-    Ok(reasons)
+    Ok(ReasonCount::by_frequency(reasons))
 }

@@ -72,12 +72,12 @@ impl Claims {
     }
 
     /// Writes down what there was no room for.
-    pub fn keep(&mut self) -> anyhow::Result<()> {
+    pub(super) fn keep(&mut self) -> anyhow::Result<()> {
         self.held.values_mut().try_for_each(LockFile::keep)
     }
 
     /// Lets go of what no role needs, of which `role` needs `devices`. To be called when it has no programs on others.
-    pub fn keep_only(&mut self, role: &'static str, devices: &[&str]) {
+    pub(super) fn keep_only(&mut self, role: &'static str, devices: &[&str]) {
         let devices = devices.iter().map(|device| (*device).to_owned());
         self.needed.insert(role, Some(devices.collect()));
         let known: Option<Vec<_>> = self.needed.values().map(Option::as_ref).collect();

@@ -1,6 +1,6 @@
 //! `[service.NAME]` of the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use anabranch_config::{BadInput, Source, is_name};
 use anabranch_policy::abi::{MAX_SERVICES, MAX_TARGETS};
 use serde::Deserialize;
 
-use crate::config::{self, Claim, SERVICE, check_claims};
+use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
 
 const NAME_CHARS_MAX: usize = 32;
 
@@ -19,8 +19,6 @@ pub struct Config {
     pub path: PathBuf,
     /// By which clients and servers are reached.
     pub devices: Vec<String>,
-    /// Of these, where the file names them itself.
-    named: Vec<(Vec<String>, String)>,
     /// In the order written.
     pub services: Vec<Service>,
     /// Of the gateway in the same file.
@@ -45,6 +43,8 @@ pub struct Service {
     pub listen: Vec<SocketAddr>,
     /// Who serves them, each reachable from here.
     pub servers: Vec<SocketAddr>,
+    /// By which they and their clients are reached; none: by those of the gateway.
+    devices: Vec<String>,
 }
 
 /// Other keys are of other roles.
@@ -103,7 +103,6 @@ impl Config {
         }
         let mut tables: Vec<_> = tables.into_iter().collect();
         tables.sort_by_key(|(name, _)| source.position(&[SERVICE, name]));
-        let named = named_devices(&tables);
         let devices = devices(&source, &tables, gateway)?;
         let services: Result<Vec<_>, _> = tables
             .into_iter()
@@ -114,7 +113,6 @@ impl Config {
         let config = Self {
             path: path.to_owned(),
             devices,
-            named,
             services,
             gateway: gateway.map(|config| Gateway {
                 links: config
@@ -133,10 +131,14 @@ impl Config {
         BadInput::new(format!("{}: {key}: {problem}", self.path.display()))
     }
 
-    /// Each device that the file names, once.
+    /// Each device that the file names for services, once.
     pub(crate) fn own_claims(&self) -> impl Iterator<Item = Claim<'_>> {
-        let named = self.named.iter();
-        named.map(|(key, device)| (key.clone(), device.as_str()))
+        let mut seen = BTreeSet::new();
+        let claims = self
+            .services
+            .iter()
+            .flat_map(|service| claims(&service.name, &service.devices));
+        claims.filter(move |(_, device)| seen.insert(*device))
     }
 
     /// Names of the devices, for those who lock them.
@@ -145,17 +147,12 @@ impl Config {
     }
 }
 
-fn named_devices(tables: &[(String, ServiceTable)]) -> Vec<(Vec<String>, String)> {
-    let mut named: Vec<(Vec<String>, String)> = Vec::new();
-    for (name, table) in tables {
-        for (i, device) in table.devices.iter().enumerate() {
-            if !named.iter().any(|(_, other)| other == device) {
-                let key = [SERVICE, name, "devices", &i.to_string()].map(str::to_owned);
-                named.push((key.to_vec(), device.clone()));
-            }
-        }
-    }
-    named
+/// What `service.NAME.devices` has for itself.
+fn claims<'a>(name: &'a str, devices: &'a [String]) -> impl Iterator<Item = Claim<'a>> {
+    (0..).zip(devices).map(move |(i, device)| {
+        let index = i.to_string();
+        claim(&[SERVICE, name, "devices", &index], device)
+    })
 }
 
 /// Those of the gateway, unless the file says others.
@@ -166,11 +163,8 @@ fn devices(
 ) -> Result<Vec<String>, BadInput> {
     let mut devices: Vec<String> = Vec::new();
     for (name, table) in tables {
-        let claims = (0..).zip(&table.devices).map(|(i, device)| -> Claim<'_> {
-            let key = [SERVICE, name, "devices", &i.to_string()].map(str::to_owned);
-            (key.to_vec(), device)
-        });
-        check_claims(source, claims, "a device is named once")?;
+        let named = claims(name, &table.devices);
+        check_claims(source, named, "a device is named once")?;
         let of_gateway = || gateway.map(|config| config.devices()).unwrap_or_default();
         let named = match table.devices.is_empty() {
             true => of_gateway().into_iter().map(str::to_owned).collect(),
@@ -246,15 +240,12 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         name,
         listen,
         servers: table.servers,
+        devices: table.devices,
     })
 }
 
 fn is_of_a_host(endpoint: &SocketAddr) -> bool {
-    let address = endpoint.ip();
-    let is_mapped = matches!(endpoint, SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some());
-    let is_broadcast = matches!(endpoint, SocketAddr::V4(v4) if v4.ip().is_broadcast());
-    let is_host = !(address.is_unspecified() || address.is_loopback() || address.is_multicast());
-    endpoint.port() != 0 && is_host && !is_mapped && !is_broadcast
+    endpoint.port() != 0 && is_of_one_host(endpoint.ip())
 }
 
 /// Neither another service's virtual endpoint nor a server that would be asked by itself.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch_api::{
     Paths, Request, Response, ServerStatus, ServiceStatus, ServicesStatus, Status,
 };
-use anabranch_core::Family;
+use anabranch_core::{Family, ReasonCount};
 use anabranch_dataplane::services::{Server, ServerPath, ServiceId, Services, Sweeper};
 use anabranch_policy::abi::Gauge;
 use anabranch_policy::{Candidate, Choice, Dispatch};
@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::lock::Claims;
 use crate::observe::{Monitor, Netlink, Snapshot};
 use crate::preflight::check_hooks;
-use crate::shell::{Role, Shell};
+use crate::shell::{Role, Shell, tell_status};
 
 /// A tenth of the shortest timer of a connection, and more: what is over may stay a while.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -154,12 +154,14 @@ impl ServicesRole {
             .iter()
             .map(|one| one.name.clone())
             .collect();
-        let mut live = Vec::new();
-        for id in 0..known.len() as u16 {
-            let gauges = self.plane.gauges(ServiceId(id))?;
-            live.push(gauges.target.iter().any(|gauge| active(gauge) > 0));
-        }
-        let found = places(&known, &wanted, |id| live[id]).with_context(|| {
+        // Asked of those alone whose number another may need; what cannot be read is left alone.
+        let is_in_use = |id: usize| {
+            let gauges = self.plane.gauges(ServiceId(id as u16));
+            gauges.map_or(true, |gauges| {
+                gauges.target.iter().any(|one| active(one) > 0)
+            })
+        };
+        let found = places(&known, &wanted, is_in_use).with_context(|| {
             format!("{SERVICE}: services that are gone still have connections, and there is no room beside them")
         })?;
         for (name, &id) in wanted.iter().zip(&found) {
@@ -275,9 +277,7 @@ impl ServicesRole {
     }
 
     fn status(&self) -> Result<Status, anabranch_dataplane::Error> {
-        let mut reasons = self.plane.reasons()?;
-        reasons.retain(|reason| reason.packets > 0);
-        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
+        let reasons = ReasonCount::by_frequency(self.plane.reasons()?);
         let services: Result<Vec<_>, _> = self
             .config
             .services
@@ -451,14 +451,7 @@ impl Role for ServicesRole {
         if request != Request::Status {
             return Ok(());
         }
-        let response = match self.status() {
-            Ok(status) => Response::Status(Box::new(status)),
-            Err(error) => Response::Failed {
-                message: error.to_string(),
-            },
-        };
-        // Whoever asked may have gone.
-        let _ = reply.send(response);
+        tell_status(self.status(), reply);
         Ok(())
     }
 

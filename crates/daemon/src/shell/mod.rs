@@ -22,7 +22,7 @@ use tracing::Span;
 use crate::config::Configuration;
 use crate::control::Call;
 use crate::error::Error;
-use anabranch_api::{Request, Response};
+use anabranch_api::{Request, Response, Status};
 
 pub(crate) use board::Place;
 pub(crate) use serve::{Opened, serve};
@@ -77,6 +77,21 @@ pub(crate) trait Role: Sized {
     ) -> anyhow::Result<()>;
     /// Detaches the data path, then puts the host back: what is still under way must not meet a host half put back.
     async fn close(self) -> anyhow::Result<()>;
+}
+
+/// Answers whoever asked for a status.
+pub(crate) fn tell_status(
+    status: Result<Status, anabranch_dataplane::Error>,
+    reply: oneshot::Sender<Response>,
+) {
+    let response = match status {
+        Ok(status) => Response::Status(Box::new(status)),
+        Err(error) => Response::Failed {
+            message: error.to_string(),
+        },
+    };
+    // Whoever asked may have gone.
+    let _ = reply.send(response);
 }
 
 /// What a role is told to do.

@@ -15,7 +15,7 @@ use anabranch_core::{Family, PerFamily, Policy};
 use anabranch_policy::abi::MAX_LINKS;
 use serde::Deserialize;
 
-use crate::config::{Claim, check_claims, claim};
+use crate::config::{Claim, check_claims, claim, is_of_one_host};
 
 const SUBLINK_NAME_CHARS_MAX: usize = 32;
 const SPAN_MIN: Duration = Duration::from_millis(1);
@@ -233,14 +233,11 @@ fn sublink(source: &Source<'_>, name: String, table: SublinkTable) -> Result<Sub
         );
         return bad(&[], &allowed);
     }
-    if table.via.is_some_and(|a| {
-        a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_broadcast()
-    }) {
+    let is_wrong = |address: IpAddr| !is_of_one_host(address);
+    if table.via.map(IpAddr::from).is_some_and(is_wrong) {
         return bad(&["via"], "must be the IPv4 address of one host");
     }
-    if table.via6.is_some_and(|a| {
-        a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.to_ipv4_mapped().is_some()
-    }) {
+    if table.via6.map(IpAddr::from).is_some_and(is_wrong) {
         return bad(&["via6"], "must be the IPv6 address of one host");
     }
     if table.buffer == Some(Bytes(0)) {

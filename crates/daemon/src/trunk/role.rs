@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_core::Family;
 use anabranch_core::multilink::{Bins, Controller, Queue, Spread, SublinkId, Wakeup};
+use anabranch_core::{Family, ReasonCount};
 use anabranch_policy::abi::{MAX_LINKS, Spreading, Sublinks, Traffic};
 use anyhow::Context;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use crate::config::{Configuration, TRUNK};
 use crate::control::Call;
 use crate::error::Error;
 use crate::meter::Meter;
-use crate::shell::{Role, Shell};
+use crate::shell::{Role, Shell, tell_status};
 use anabranch_api::{Request, Response, Status, SublinkStatus, TrunkStatus};
 
 /// Of a scheme that never looks.
@@ -247,9 +247,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
     fn status(&self) -> Result<Status, anabranch_dataplane::Error> {
         let carried = self.plane.carried()?;
         let total: u64 = carried.iter().map(|sublink| sublink.bytes).sum();
-        let mut reasons = self.plane.reasons()?;
-        reasons.retain(|reason| reason.packets > 0);
-        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
+        let reasons = ReasonCount::by_frequency(self.plane.reasons()?);
         let sublinks = self.config.sublinks.iter().enumerate();
         let sublinks = sublinks.map(|(i, sublink)| {
             let view = self.view.sublinks.get(i);
@@ -393,14 +391,7 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
             return Ok(());
         }
         self.read_queues().await;
-        let response = match self.status() {
-            Ok(status) => Response::Status(Box::new(status)),
-            Err(error) => Response::Failed {
-                message: error.to_string(),
-            },
-        };
-        // Whoever asked may have gone.
-        let _ = reply.send(response);
+        tell_status(self.status(), reply);
         Ok(())
     }
 

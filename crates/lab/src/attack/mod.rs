@@ -477,7 +477,5 @@ fn since(before: &[ReasonCount], after: Vec<ReasonCount>) -> Vec<ReasonCount> {
         let old = before.iter().find(|old| old.name == reason.name);
         reason.packets -= old.map_or(0, |old| old.packets.min(reason.packets));
     }
-    news.retain(|reason| reason.packets > 0);
-    news.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
-    news
+    ReasonCount::by_frequency(news)
 }
