@@ -586,7 +586,7 @@ impl LinkReport {
         }
         if self.device_drops > 0 {
             problems.push(format!(
-                "link {}: {} frames dropped by the kernel between the cables' ends",
+                "link {}: {} frames dropped by the kernel between the cables' ends: too much load for this machine",
                 self.name, self.device_drops
             ));
         }
