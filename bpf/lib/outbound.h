@@ -55,10 +55,14 @@ static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
 }
 
 /* The same of neighbour discovery, which comes from addresses of the link alone, too. What is for nobody here the kernel would
- * forward as anything else. */
+ * forward as anything else; and what it cannot read it answers by its routes, out of a link to a source of the internet's. */
 static __always_inline int gate_neighbour(const struct packet *p)
 {
-	return is_kernels(p) ? AB_REASON_SPECIFIC_ROUTE : AB_REASON_ICMP_OTHER;
+	if (!is_kernels(p))
+		return AB_REASON_ICMP_OTHER;
+	if (is_never_forwarded(&p->dst) || is_never_forwarded(&p->src))
+		return AB_REASON_SPECIFIC_ROUTE;
+	return check_source(p) ?: AB_REASON_SPECIFIC_ROUTE;
 }
 
 /* The same of a TCP segment of no flow. TO_OPEN, or the reason why it opens none. */

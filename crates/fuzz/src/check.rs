@@ -186,8 +186,8 @@ impl<'a> Case<'a> {
                 let came = self.came()?;
                 let to = came.dst();
                 demand!(is_kernels(to), "{to} is the internet's");
-                // The kernel's own neighbours are of any address of the line.
-                if !is_never_forwarded(to) && !came.is_neighbour() {
+                let is_of_line = came.is_neighbour() && is_never_forwarded(came.src());
+                if !is_never_forwarded(to) && !is_of_line {
                     self.demand_lan_source(&came)?;
                 }
             }

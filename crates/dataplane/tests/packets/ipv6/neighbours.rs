@@ -52,6 +52,15 @@ fn what_passes_for_neighbour_discovery_goes_no_further_than_its_link() {
     // From afar it is none.
     let far = discovery(SOLICITATION, link_local(2), GATEWAY_LAN).ttl(254);
     rig.lan_sends(&far.frame()).dropped("spoofed-lan");
+    // The kernel would answer what it cannot read, out of a link.
+    for dst in [GATEWAY_LAN, SECOND_CLIENT, EXTERNAL[0]] {
+        let foreign = discovery(SOLICITATION, SERVER, dst).frame();
+        rig.lan_sends(&foreign).dropped("spoofed-lan");
+    }
+    for dst in [SITE.everybody, link_local(1)] {
+        let foreign = discovery(SOLICITATION, SERVER, dst).frame();
+        rig.lan_sends(&foreign).passed("specific-route");
+    }
     let inward = discovery(SOLICITATION, ISP[0], CLIENT).frame();
     rig.link_brings(0, &inward).dropped("not-forwarded");
     rig.set(|s| s.routed = 0b11 << anabranch_policy::abi::MAX_LINKS);
