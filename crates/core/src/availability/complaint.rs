@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anabranch_policy::abi::{Traffic, WITNESS_NS};
 
+use super::{Availability, State};
+use crate::targets::TargetSpec;
 use crate::time::Time;
 
 /// So long a witness counts; the programs count the same one no more often ([`WITNESS_NS`]).
@@ -42,5 +44,56 @@ impl Complaint {
     pub fn is_of_one_host(&self) -> bool {
         let hosts: u64 = self.witnesses.iter().map(|(_, hosts, _)| hosts).sum();
         hosts < 2
+    }
+}
+
+impl Availability {
+    /// Since when users complain of a link that is in use, while connections are carried over another.
+    fn complaint_since(&self) -> Option<Time> {
+        let since = self.complaint.grave_since()?;
+        let is_compared = self.others.carried > Some(since);
+        (self.is_in_use() && is_compared).then_some(since)
+    }
+
+    /// The same, where it depends on what other links show.
+    pub fn complaint_to_compare(&self) -> Option<Time> {
+        let since = self.complaint_since();
+        since.filter(|_| self.complaint.is_of_one_host())
+    }
+
+    /// Since when it is of weight which kinds of far targets answer over this link: users complain of it, or of another.
+    pub(super) fn comparison_since(&self) -> Option<Time> {
+        let of_another = self.others.complained;
+        let of_another = of_another.filter(|_| self.is_in_use() && !self.is_changing);
+        self.complaint_since().max(of_another)
+    }
+
+    fn is_in_use(&self) -> bool {
+        matches!(self.state, State::Up | State::PossiblyDown(_))
+    }
+
+    /// Once every kind of far targets was asked: whether more than one of them speaks for the link.
+    pub(super) fn judge_complaint(&mut self, now: Time) {
+        let Some(since) = self.complaint_since() else {
+            return;
+        };
+        let least = self.config.down_consecutive;
+        self.silent_after = self.row.silent_after(self.quality(now), least);
+        let is_silent = |(spec, lost): (TargetSpec, u32)| {
+            let late = self.outstanding.iter().filter(|probe| {
+                let is_late = probe.sent > since && probe.due <= now && !probe.noted;
+                is_late && self.targets.is_of(probe.target, spec)
+            });
+            lost + late.count() as u32 >= self.silent_after
+        };
+        let unheard = || self.targets.kinds_unheard(since);
+        // A kind that is silent on all links says nothing of this one.
+        let is_heard_elsewhere =
+            |(spec, _): (TargetSpec, u32)| self.others.kinds.last(spec.kind) > Some(since);
+        let is_borne_out = !self.complaint.is_of_one_host() || unheard().any(is_heard_elsewhere);
+        let are_silent = unheard().all(is_silent);
+        if is_borne_out && are_silent && self.targets.kinds_heard(since) < 2 {
+            self.enter(now, State::Captive);
+        }
     }
 }

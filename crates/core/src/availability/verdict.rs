@@ -1,0 +1,169 @@
+//! What becomes of a link when probes are lost, a check or a page speaks against it, or nothing does any more.
+
+use super::complaint::Complaint;
+use super::outstanding::Outstanding;
+use super::{Answers, Availability, DownCause, State, Suspicion, TRIAL};
+use crate::bandwidth::LinkLoad;
+use crate::time::Time;
+
+impl Availability {
+    pub(super) fn judge_late_probes(&mut self, now: Time, load: &LinkLoad) {
+        if self.may_be_queued(now, load) {
+            self.outstanding.grant_late(now, self.config.queue_max);
+        }
+        while let Some(probe) = self.outstanding.note_late(now) {
+            if !matches!(self.state, State::Down(_)) {
+                self.quality.lost(now, (probe.id, probe.target));
+            }
+            match (probe.judged, probe.beside) {
+                (false, false) => self.lose(now, probe),
+                _ => self.targets.lost(probe.target, probe.sent),
+            }
+        }
+    }
+
+    /// What a probe waits for may stand in the ISP's queue with what users receive.
+    fn may_be_queued(&self, now: Time, load: &LinkLoad) -> bool {
+        let lately = |at: Time| now.since(at) < self.config.silence;
+        match self.answers {
+            Answers::Uncounted => self.sent.is_some_and(lately),
+            Answers::Here | Answers::Anywhere => load.may_queue_unseen() && lately(self.heard),
+        }
+    }
+
+    fn lose(&mut self, now: Time, probe: Outstanding) {
+        self.row
+            .expect(self.quality(now), self.config.down_consecutive);
+        self.targets.lost(probe.target, probe.sent);
+        let near_counts = self.near_counts(now);
+        let counts = self.targets.counts(probe.target, near_counts)
+            && !self.targets.is_mute(probe.target, near_counts)
+            && self.proved.is_none_or(|proved| proved < probe.sent);
+        if counts {
+            self.window.lost(now, probe.id, probe.target, &self.config);
+            self.row.lose(probe.sent);
+            self.answered_in_a_row = 0;
+        }
+        match self.state {
+            State::PossiblyDown(_)
+            | State::Captive
+            | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check)
+                if counts =>
+            {
+                self.probe_soon(now);
+                self.judge_loss(now);
+            }
+            State::PossiblyDown(_)
+            | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check) => {
+                self.probe_soon(now);
+            }
+            State::Up | State::Captive | State::Down(_) => {}
+        }
+    }
+
+    /// Down, if enough is lost, and the verdict is ripe or there is no other link.
+    pub(super) fn judge_loss(&mut self, now: Time) {
+        let suspicion = match self.state {
+            State::PossiblyDown(suspicion) => suspicion,
+            _ => Suspicion::Idle,
+        };
+        if !self.is_too_much_lost() {
+            self.row.rest();
+            return;
+        }
+        if self.row.is_ripe(now) || self.is_alone() {
+            self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
+        }
+    }
+
+    fn is_too_much_lost(&self) -> bool {
+        self.row.is_enough() || self.is_window_lost()
+    }
+
+    /// On a link that loses probes anyway, they are no sign.
+    pub(super) fn is_window_lost(&self) -> bool {
+        let is_clean = self.row.is_of_clean_link(self.config.down_consecutive);
+        is_clean && self.loss().0 >= self.config.down_loss
+    }
+
+    pub(super) fn probe_soon(&mut self, now: Time) {
+        let soon = now + self.config.probe_interval;
+        self.next_probe = self.next_probe.map(|due| due.min(soon));
+    }
+
+    /// What keeps the link out of use though it answers.
+    fn bar(&self) -> Option<DownCause> {
+        match self.targets.portal() {
+            _ if self.check_fails => Some(DownCause::Check),
+            Some(_) => Some(DownCause::Portal),
+            None => None,
+        }
+    }
+
+    pub(super) fn follow_bar(&mut self, now: Time) {
+        match (self.state, self.bar()) {
+            (
+                State::Up
+                | State::PossiblyDown(_)
+                | State::Captive
+                | State::Down(DownCause::HeldDown | DownCause::Portal | DownCause::Check),
+                Some(bar),
+            ) => self.enter(now, State::Down(bar)),
+            (State::Down(DownCause::Portal | DownCause::Check), None) => {
+                let next = self.admitted(now);
+                self.enter(now, next);
+            }
+            _ => {}
+        }
+    }
+
+    /// What becomes of a link that answers.
+    pub(super) fn admitted(&self, now: Time) -> State {
+        if let Some(bar) = self.bar() {
+            State::Down(bar)
+        } else if now < self.held_until {
+            State::Down(DownCause::HeldDown)
+        } else {
+            State::Up
+        }
+    }
+
+    pub(super) fn enter(&mut self, now: Time, state: State) {
+        if state == self.state {
+            return;
+        }
+        if !state.is_probed() {
+            self.next_probe = None;
+        } else if !self.state.is_probed() {
+            self.next_probe = Some(now);
+        }
+        self.row.rest();
+        if state == State::Up {
+            self.row.end();
+            self.outstanding.judge_all();
+        }
+        let was_trusted = !matches!(
+            self.state,
+            State::Down(_) | State::PossiblyDown(Suspicion::Unproven)
+        );
+        if was_trusted && matches!(state, State::Down(_) | State::Captive) {
+            self.fall(now, state);
+        }
+        // That it was lost is told by its state. How it fares begins anew when it is back.
+        if matches!(state, State::Down(_)) {
+            self.quality.forget_judged();
+        }
+        self.answered_in_a_row = 0;
+        self.state = state;
+    }
+
+    fn fall(&mut self, now: Time, state: State) {
+        let mut hold = self.falls.add(now, &self.config);
+        if state == State::Captive {
+            hold = hold.max(TRIAL);
+            self.captive_since = now;
+        }
+        self.held_until = now + hold;
+        self.complaint = Complaint::default();
+    }
+}
