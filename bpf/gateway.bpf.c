@@ -5,14 +5,14 @@
  * kernel forwards there by itself, if it does (stray.h). The rest is attached nowhere and run by user space: `explain`
  * answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
  */
-#include "lib/addressee.h"
-#include "lib/answer.h"
-#include "lib/explain.h"
-#include "lib/fate.h"
-#include "lib/inbound.h"
-#include "lib/outbound.h"
-#include "lib/rival.h"
-#include "lib/sweep.h"
+#include "lib/gateway/addressee.h"
+#include "lib/gateway/answer.h"
+#include "lib/gateway/explain.h"
+#include "lib/gateway/inbound.h"
+#include "lib/gateway/outbound.h"
+#include "lib/gateway/rival.h"
+#include "lib/gateway/sweep.h"
+#include "lib/packet/fate.h"
 
 static const __u8 fate_of[AB_REASON_COUNT] = {
 #define AB_REASON_FATE(name, fate, words) [AB_REASON_##name] = AB_##fate,

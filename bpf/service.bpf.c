@@ -6,7 +6,7 @@
  */
 #include <linux/if_packet.h>
 
-#include "lib/fate.h"
+#include "lib/packet/fate.h"
 #include "lib/service/serve.h"
 
 static const __u8 fate_of[AB_SERVICE_REASON_COUNT] = {

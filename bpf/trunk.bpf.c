@@ -4,8 +4,8 @@
  * trunk device, which has the addresses, the routes and the MTU; what the kernel sends there takes one of the
  * sublinks instead. Nothing is rewritten but the Ethernet header.
  */
-#include "lib/fate.h"
-#include "lib/spread.h"
+#include "lib/packet/fate.h"
+#include "lib/trunk/spread.h"
 
 static const __u8 fate_of[AB_TRUNK_REASON_COUNT] = {
 #define AB_TRUNK_REASON_FATE(name, fate, words) [AB_TRUNK_REASON_##name] = AB_##fate,

@@ -382,6 +382,10 @@ struct ab_table {
 
 /* Flows that `sweep_flows` or `end_link` is asked about at once. */
 #define AB_VISIT_MAX 512
+struct ab_visit {
+	struct ab_flow_key key[AB_VISIT_MAX];
+};
+
 /* Under pressure closed flows keep their entries this long, for the last segments. */
 #define AB_PRESSED_CLOSED_NS 1000000000ull
 
@@ -409,7 +413,7 @@ struct ab_ending {
 	__u32 unfinished;	/* the ring was full: run again */
 };
 
-/* An upgrade (lib/former.h): what user space says of it, and the arguments and results of `migrate`, run as often as there is
+/* An upgrade (gateway/former.h): what user space says of it, and the arguments and results of `migrate`, run as often as there is
  * something in the former tables. */
 struct ab_upgrade {
 	__u64 flows;	   /* that came over by it, or were over already */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The contract before this one, where it differs: what an upgrade takes over (lib/former.h). Maps whose shape and meaning are the
- * same are used on.
+ * The contract before this one, where it differs: what an upgrade takes over (gateway/former.h). Maps whose shape and meaning are
+ * the same are used on.
  *
  * No contract was released yet. The former one of today is made up, so that upgrades are tested before there is one: it is the
  * present one, but flows do not count their bytes. former.bpf.c are the programs that go by it. CONTRIBUTING.md tells what takes

@@ -14,7 +14,7 @@
 
 /* Of a connection that the kernel forwards, and of its packets while they are routed: instance, direction, link. */
 #define AB_CONNECTION_MARK 0xa8000000u
-/* Of the tail of a packet that was cut, on its way back to the ingress: what to cut off before it (lib/frag.h). */
+/* Of the tail of a packet that was cut, on its way back to the ingress: what to cut off before it (gateway/frag.h). */
 #define AB_TAIL_MARK 0xa9000000u
 /* Of probes that connection tracking is to leave out. Its lower bits are those of a packet without a mark: rules of others look
  * at those through a mask. */
@@ -23,13 +23,13 @@
 #define AB_FALLBACK_MARK 0xab000000u
 /* Above the instance the link that the kernel's NAT must use, plus one; 0: any. */
 #define AB_FALLBACK_LINK_SHIFT 8
-/* Of what one LAN host sends to another's external address, on its way back to a link's ingress (lib/turn.h). */
+/* Of what one LAN host sends to another's external address, on its way back to a link's ingress (gateway/turn.h). */
 #define AB_HAIRPIN_MARK 0xac000000u
 /* Of what a link brought for no socket of the host: the kernel's only if its NAT knows the connection. */
 #define AB_STRAY_MARK 0xad000000u
 /* Of a SYN that takes the link in the lowest bits, ... */
 #define AB_RIVAL_MARK 0xae000000u
-/* ... and of a SYN/ACK that another link brought (lib/rival.h). */
+/* ... and of a SYN/ACK that another link brought (gateway/rival.h). */
 #define AB_LOSER_MARK 0xae000100u
 /* Of what a link brought for the LAN by its prefix, and the kernel is to forward. */
 #define AB_INBOUND_MARK 0xaf000000u

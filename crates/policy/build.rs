@@ -59,7 +59,7 @@ fn generate_contract() {
             "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)",
         )
         .blocklist_function(".*")
-        .blocklist_type("ab_addr")
+        .blocklist_type("ab_(addr|visit)")
         .rustified_enum(
             "ab_(answer|dispatch|family|fate|granularity|load|role|spread|syn|verdict|why|without)",
         )

@@ -8,8 +8,8 @@
 
 #include "../../policy/choose.h"
 #include "../../policy/connection.h"
-#include "../ambient.h"
-#include "../parse.h"
+#include "../packet/ambient.h"
+#include "../packet/parse.h"
 #include "maps.h"
 
 /* What a program keeps of its packet: the stack has no room. */

@@ -5,8 +5,7 @@
 
 #include "../../include/service.h"
 #include "../../policy/inline.h"
-#include "../map.h"
-#include "../visit.h"
+#include "../packet/map.h"
 
 /* The size of `connections` is set by user space before loading: two entries each. */
 AB_MAP(connections, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_connection, BPF_F_NO_PREALLOC);

@@ -6,7 +6,7 @@
 #ifndef ANABRANCH_SERVICE_SERVE_H
 #define ANABRANCH_SERVICE_SERVE_H
 
-#include "../rewrite.h"
+#include "../packet/rewrite.h"
 #include "connection.h"
 
 /* Of both hardware addresses of a frame. */

@@ -1,5 +1,6 @@
 //! The arrows between crates that ARCHITECTURE.md draws, as far as a build would not tell: what a crate must never link,
-//! itself or by what it depends on. Dependencies of tests count too, but where it is about what a command links.
+//! itself or by what it depends on. Dependencies of tests count too, but where it is about what a command links. And those
+//! between the files of a crate, and between the headers of `bpf`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -276,12 +277,58 @@ fn no_files_of_a_crate_know_each_other_in_a_circle() {
             (module.join("::"), known.map(|it| it.join("::")).collect())
         };
         let graph: Graph = modules.iter().map(known).collect();
-        for (module, known) in &graph {
-            for other in known {
-                if let Some(path) = paths(&graph, other).get(module.as_str()) {
-                    panic!("{}: a circle: {}", source.display(), path.join(" → "));
-                }
+        assert_no_circle(&source, &graph);
+    }
+}
+
+fn assert_no_circle(folder: &Path, graph: &Graph) {
+    for (file, known) in graph {
+        for other in known {
+            if let Some(path) = paths(graph, other).get(file.as_str()) {
+                panic!("{}: a circle: {}", folder.display(), path.join(" → "));
             }
+        }
+    }
+}
+
+/// By each C file below `folder` the files that it includes, all by their paths from `root`.
+fn includes(root: &Path, folder: &Path) -> Graph {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let of = |path: PathBuf| {
+        if path.is_dir() {
+            return includes(root, &path);
+        }
+        let name = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines();
+        let files = lines.filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'));
+        let files = files.map(|file| folder.join(file).canonicalize().unwrap());
+        Graph::from([(name(&path), files.map(|file| name(&file)).collect())])
+    };
+    entries
+        .flat_map(|entry| of(entry.unwrap().path()))
+        .collect()
+}
+
+#[test]
+fn headers_know_their_own_room_and_those_below_it() {
+    let root = Path::new(CRATES).join("../bpf").canonicalize().unwrap();
+    let graph = includes(&root, &root);
+    assert_no_circle(&root, &graph);
+    let room = |file: &str| Path::new(file).parent().unwrap().display().to_string();
+    for (file, known) in &graph {
+        let below: &[&str] = match room(file).as_str() {
+            "include" => &[],
+            "policy" => &["include"],
+            "lib/packet" => &["include", "policy"],
+            "lib/gateway" | "lib/service" | "lib/trunk" => &["include", "policy", "lib/packet"],
+            // Programs, which put together what they need.
+            "" => continue,
+            other => panic!("{other}: which rooms may it know?"),
+        };
+        for other in known {
+            let allowed = room(other) == room(file) || below.contains(&room(other).as_str());
+            assert!(allowed, "{file} must not include {other}");
         }
     }
 }

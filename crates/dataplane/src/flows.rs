@@ -23,7 +23,7 @@ pub fn rows(entries: Vec<(FlowKey, Flow)>, now: Duration) -> Vec<FlowRow> {
     rows
 }
 
-/// The link key of a LAN entry, as `make_other_key` in `bpf/lib/flow.h`.
+/// The link key of a LAN entry, as `make_other_key` in `bpf/lib/gateway/flow.h`.
 fn other_key(key: &FlowKey, flow: &Flow) -> FlowKey {
     let other = FlowKey {
         local: flow.other_local,

@@ -1,5 +1,5 @@
 //! What the kernel forwards to the LAN, entered as the program `forwarded` does at the egress of the LAN devices
-//! (`bpf/lib/stray.h`): for tests, since no test run can give a packet the tag that it looks for.
+//! (`bpf/lib/gateway/stray.h`): for tests, since no test run can give a packet the tag that it looks for.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::object::pinned_array;
 const NAME: &str = "forwards";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Bits of a place's hash that are left for a word on it (`bpf/lib/recent.h`).
+/// Bits of a place's hash that are left for a word on it (`bpf/lib/gateway/recent.h`).
 const WORD_BITS: u32 = 4;
 
 /// Hash and time of eight forwards, in turn.
@@ -87,7 +87,7 @@ impl Forwards {
     }
 }
 
-/// `hash_recent` of `bpf/lib/recent.h`.
+/// `hash_recent` of `bpf/lib/gateway/recent.h`.
 fn hash(secret: u64, key: &[u8]) -> u64 {
     let words = key.chunks_exact(4);
     let words = words.map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));

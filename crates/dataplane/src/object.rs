@@ -95,7 +95,7 @@ pub const LAYOUT: Layout = Layout {
     end: TcAttachType::Ingress,
 };
 
-/// The maps, typed. Names and types as in `bpf/lib/maps.h`.
+/// The maps, typed. Names and types as in `bpf/lib/gateway/maps.h`.
 pub struct Maps {
     pub settings: Array<MapData, abi::Settings>,
     pub rules: Array<MapData, abi::Rules>,

@@ -1,4 +1,4 @@
-//! What flows have told of the way to their destinations, as the programs keep it (`bpf/lib/paths.h`).
+//! What flows have told of the way to their destinations, as the programs keep it (`bpf/lib/gateway/paths.h`).
 
 use std::{path::Path, time::Duration};
 

@@ -29,7 +29,7 @@ const CONTEXT_MARK: usize = 8;
 const CONTEXT_WORDS: usize = 48;
 const CONTEXT: usize = 68;
 
-/// Whose mark a frame bears as it arrives (`bpf/lib/mark.h`).
+/// Whose mark a frame bears as it arrives (`bpf/lib/packet/mark.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
     /// Somebody else's; 0: nobody's.

@@ -2,7 +2,7 @@
 //!
 //! Maps that are the same in both are pinned anew and used on. Then the new programs are attached before the former ones, and one
 //! write has them carry all packets. Flows come over with their next packet, or with the walk over the former tables
-//! (`bpf/lib/former.h`).
+//! (`bpf/lib/gateway/former.h`).
 //!
 //! Every step may be done twice: who is killed between two of them is followed by one who does all of them again.
 

@@ -1,4 +1,4 @@
-//! The numbers that choices are drawn by, as `draw_for` of `bpf/lib/open.h` draws them for the programs.
+//! The numbers that choices are drawn by, as `draw_for` of `bpf/lib/gateway/open.h` draws them for the programs.
 
 use anabranch_core::ClassId;
 use anabranch_policy::Choice;

@@ -269,7 +269,7 @@ impl Netlink {
 }
 
 /// Whether a rule of IPv6 that takes all packets of the LAN stands behind one that spares the main table's default routes. The
-/// kernel's answer to programs stops at the latter (`bpf/lib/way.h`). `rules` are those that may take some, in their order.
+/// kernel's answer to programs stops at the latter (`bpf/lib/gateway/way.h`). `rules` are those that may take some, in their order.
 pub fn hide_one<'a>(rules: impl Iterator<Item = &'a ForeignRule>) -> bool {
     let mut rules = rules
         .filter(|rule| rule.family() == Family::V6 && rule.priority() < MAIN_PRIORITY)

@@ -30,7 +30,7 @@ pub const LAYOUT: Layout = Layout {
     end: TcAttachType::Egress,
 };
 
-/// The program and its maps, with names and types as in `bpf/lib/trunk_maps.h`.
+/// The program and its maps, with names and types as in `bpf/lib/trunk/maps.h`.
 pub struct Object {
     bpf: Ebpf,
     pub spreading: Array<MapData, abi::Spreading>,

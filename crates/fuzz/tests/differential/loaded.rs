@@ -64,7 +64,7 @@ pub const ESTABLISHED_NS: u64 = 7440 * SECOND_NS;
 /// What other programs may have marked packets with, none of which says anything here; the last is like one of ours.
 const OTHERS_MARKS: [u32; 3] = [0, 0x00c0_ffee, abi::RIVAL_MARK | 1];
 
-/// As in `bpf/lib/ambient.h`.
+/// As in `bpf/lib/packet/ambient.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Ambient {

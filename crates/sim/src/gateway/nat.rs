@@ -99,12 +99,12 @@ impl Entry {
         self.is(STATE_REPLIED) && (self.is(STATE_CONFIRMED) || !is_earlier(segment.ack))
     }
 
-    /// Whether a bare ACK is of an earlier connection of its ends (`is_challenge` of bpf/lib/tcp.h).
+    /// Whether a bare ACK is of an earlier connection of its ends (`is_challenge` of bpf/lib/gateway/tcp.h).
     fn is_challenged(&self, ack: &Segment) -> bool {
         self.state & (STATE_REPLIED | STATE_CLOSED) == 0 && is_earlier(ack.ack)
     }
 
-    /// That takes it away when it is idle for longer (`timer_of` of bpf/lib/sweep.h).
+    /// That takes it away when it is idle for longer (`timer_of` of bpf/lib/gateway/sweep.h).
     fn timer(&self) -> Duration {
         match self.is(STATE_CONFIRMED) {
             true => ESTABLISHED,
@@ -286,7 +286,7 @@ impl Nat {
         }
     }
 
-    /// The label that a flow needs, of its addresses and ports as its opener sends them (`packet_hash` of bpf/lib/open.h).
+    /// The label that a flow needs, of its addresses and ports as its opener sends them (`packet_hash` of bpf/lib/gateway/open.h).
     pub fn hash(&self, ends: Ends) -> u32 {
         let (from, to) = ends;
         let (src, dst) = (from.ip().into(), to.ip().into());

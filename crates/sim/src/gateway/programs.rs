@@ -11,7 +11,7 @@ use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::Onward;
 
-/// As in `questions` of bpf/lib/survey.h.
+/// As in `questions` of bpf/lib/gateway/survey.h.
 const QUESTIONS_AWAITED: u32 = 16_384;
 
 /// Where the packets of one link go.

@@ -1,4 +1,5 @@
-//! What flows tell of the way to their destinations, as bpf/lib/paths.h has it. Here no prefix has to make room for another.
+//! What flows tell of the way to their destinations, as bpf/lib/gateway/paths.h has it. Here no prefix has to make room for
+//! another.
 
 use std::collections::BTreeMap;
 

@@ -87,7 +87,7 @@ pub fn is_route(message: &RouteMessage, table: u32, to: Prefix, route: &Route) -
     is_so && has_metric(message, to) && place_in_table(message, to.family()) == (table, to)
 }
 
-/// The programs know our default routes in the kernel's answers by their metric (`bpf/lib/way.h`).
+/// The programs know our default routes in the kernel's answers by their metric (`bpf/lib/gateway/way.h`).
 pub fn has_metric(message: &RouteMessage, to: Prefix) -> bool {
     let metric = RouteAttribute::Priority(OWN_METRIC);
     to.length != 0 || message.attributes.contains(&metric)

@@ -1,4 +1,4 @@
-//! Destinations that are probed because they are used most (`bpf/lib/survey.h`).
+//! Destinations that are probed because they are used most (`bpf/lib/gateway/survey.h`).
 
 use anabranch_core::{Choice, ClassId, DataPlane, LinkId, Opening, Question};
 

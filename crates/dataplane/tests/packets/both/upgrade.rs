@@ -1,4 +1,4 @@
-//! Flows of the former version, of every kind, and what an upgrade makes of them (`bpf/lib/take_over.h`).
+//! Flows of the former version, of every kind, and what an upgrade makes of them (`bpf/lib/gateway/take_over.h`).
 
 use super::{
     classes::{divide, only},

@@ -1,5 +1,5 @@
-//! Tries of a connection attempt, as in bpf/lib/attempt.h, rival.h and held.h: an attempt that goes on over another link, one that
-//! races, one that waits for a probe.
+//! Tries of a connection attempt, as in bpf/lib/gateway/attempt.h, rival.h and held.h: an attempt that goes on over another link,
+//! one that races, one that waits for a probe.
 
 use anabranch_core::{LinkId, Time};
 use anabranch_policy::abi::{Answer, STATE_CLOSED};
@@ -90,8 +90,8 @@ impl Nat {
         self.count_tx(link, bytes);
     }
 
-    /// The answer to a probe (`follow_probe` of bpf/lib/tcp.h). Whether it is the first for a SYN that waits, which is to take its
-    /// link now.
+    /// The answer to a probe (`follow_probe` of bpf/lib/gateway/tcp.h). Whether it is the first for a SYN that waits, which is
+    /// to take its link now.
     pub(in crate::gateway) fn answer_probe(
         &mut self,
         link: LinkId,
@@ -155,7 +155,8 @@ impl Nat {
         Some(Won { earlier, losers })
     }
 
-    /// The connection at the server that a race has begun answers when another has won it (`answers_loser` of bpf/lib/tcp.h).
+    /// The connection at the server that a race has begun answers when another has won it (`answers_loser` of
+    /// bpf/lib/gateway/tcp.h).
     pub(in crate::gateway) fn answer_late(&mut self, now: Time, from: SideId) {
         if let Some((class, sent, one)) = self.told.take_loser(from) {
             self.told

@@ -1,4 +1,4 @@
-//! Packets of flows that are bound, either way: `bpf/lib/tcp.h` and `inbound.h`.
+//! Packets of flows that are bound, either way: `bpf/lib/gateway/tcp.h` and `inbound.h`.
 
 use anabranch_core::{LinkId, Time};
 use anabranch_policy::Tried;
@@ -46,7 +46,7 @@ impl Nat {
         Some((link, peer))
     }
 
-    /// A packet from a link (`follow_tcp_in` of bpf/lib/inbound.h).
+    /// A packet from a link (`follow_tcp_in` of bpf/lib/gateway/inbound.h).
     pub(in crate::gateway) fn follow_in(
         &mut self,
         now: Time,
@@ -75,8 +75,8 @@ impl Nat {
         Heard::InFlow
     }
 
-    /// The same from a link without NAT, which judges nothing (`follow_routed_in` of bpf/lib/inbound.h). Whatever its flow hears
-    /// answers it.
+    /// The same from a link without NAT, which judges nothing (`follow_routed_in` of bpf/lib/gateway/inbound.h). Whatever its flow
+    /// hears answers it.
     pub(in crate::gateway) fn follow_routed_in(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! What a packet of the LAN asks for, until its flow is bound: `bpf/lib/outbound.h` and `open.h`.
+//! What a packet of the LAN asks for, until its flow is bound: `bpf/lib/gateway/outbound.h` and `open.h`.
 
 use anabranch_core::{ClassId, LinkId, Opening as Opened, Time};
 use anabranch_policy::abi::STATE_ROUTED;
@@ -29,7 +29,7 @@ impl Nat {
         self.routed != 0 && self.entry(opener).is_none()
     }
 
-    /// A SYN of the LAN, or a packet that may join (`settle_tcp` of bpf/lib/outbound.h).
+    /// A SYN of the LAN, or a packet that may join (`settle_tcp` of bpf/lib/gateway/outbound.h).
     pub(in crate::gateway) fn settle(&mut self, net: &Net, flow: FlowId, kind: Kind) -> Settled {
         match kind {
             Kind::Syn => self.settle_syn(net, flow),
@@ -38,7 +38,7 @@ impl Nat {
         }
     }
 
-    /// A SYN of the LAN (`settle_syn` of bpf/lib/outbound.h).
+    /// A SYN of the LAN (`settle_syn` of bpf/lib/gateway/outbound.h).
     fn settle_syn(&mut self, net: &Net, flow: FlowId) -> Settled {
         let (opener, _) = net.sides(flow);
         let Some(entry) = self.entry(opener).copied() else {
@@ -70,7 +70,7 @@ impl Nat {
         }
     }
 
-    /// A SYN that nothing has answered is repeated (`count_syn_retry` of bpf/lib/outbound.h).
+    /// A SYN that nothing has answered is repeated (`count_syn_retry` of bpf/lib/gateway/outbound.h).
     fn repeat(&mut self, now: Time, flow: FlowId, entry: &Entry) {
         let Pair { user, server } = self.opening(flow).pair;
         let link = entry.link().index();
@@ -89,7 +89,7 @@ impl Nat {
     }
 
     /// An attempt that nothing answered is forgotten for one outside the links `tried`: by the rules of today it is of another
-    /// class (`judge_syn` of bpf/lib/outbound.h), or it goes on where its address is another.
+    /// class (`judge_syn` of bpf/lib/gateway/outbound.h), or it goes on where its address is another.
     fn begin_anew(&mut self, net: &Net, flow: FlowId, entry: Entry, tried: Tried) -> Settled {
         let place = entry.opener.index();
         let mut tries = self.earlier.remove(&place).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Nat {
         self.choice(class).granularity == u32::from(Granularity::Packet)
     }
 
-    /// A packet of a class that keeps no flows (`route_by_itself` of bpf/lib/route.h).
+    /// A packet of a class that keeps no flows (`route_by_itself` of bpf/lib/gateway/route.h).
     fn send_alone(&mut self, net: &Net, flow: FlowId, class: ClassId) -> Settled {
         if self.routed == 0 {
             return self.without_link(class);
@@ -179,7 +179,7 @@ impl Nat {
         })
     }
 
-    /// What becomes of a flow for which its class has no link (`reason_without_link` of bpf/lib/open.h).
+    /// What becomes of a flow for which its class has no link (`reason_without_link` of bpf/lib/gateway/open.h).
     fn without_link(&self, class: ClassId) -> Settled {
         match Without::try_from(self.choice(class).without) {
             Ok(Without::Drop) => Settled::Dropped,
@@ -187,7 +187,7 @@ impl Nat {
         }
     }
 
-    /// The attempt goes on elsewhere, if there is a link for it (`go_on` of bpf/lib/outbound.h).
+    /// The attempt goes on elsewhere, if there is a link for it (`go_on` of bpf/lib/gateway/outbound.h).
     fn leave(&mut self, net: &Net, flow: FlowId, entry: Entry) -> Settled {
         let link = entry.link();
         let tried = self.choice(entry.class).tried_with(entry.tried, link.0);
@@ -226,13 +226,13 @@ impl Nat {
         next.map(|next| self.races.insert(class, next)).is_some()
     }
 
-    /// No other flow asks what this one is to tell (`note_asked` of bpf/lib/paths.h).
+    /// No other flow asks what this one is to tell (`note_asked` of bpf/lib/gateway/paths.h).
     fn note_asked(&mut self, net: &Net, flow: FlowId, chosen: Chosen) {
         let prefix = self.opening(flow).prefix;
         self.told.ask(net.now(), prefix, chosen.asked);
     }
 
-    /// Who surveys hears of it (`report_opening` of bpf/lib/survey.h).
+    /// Who surveys hears of it (`report_opening` of bpf/lib/gateway/survey.h).
     fn note_opening(&mut self, flow: FlowId, class: ClassId) {
         if let Some(to) = self
             .opening(flow)
@@ -243,8 +243,8 @@ impl Nat {
         }
     }
 
-    /// The link of a new flow (`choose_link` of bpf/lib/open.h), which may race or not. Those of `avoided` it takes if no other
-    /// is left.
+    /// The link of a new flow (`choose_link` of bpf/lib/gateway/open.h), which may race or not. Those of `avoided` it takes if no
+    /// other is left.
     fn choose(
         &mut self,
         net: &Net,

@@ -44,7 +44,7 @@ impl Nat {
     }
 
     /// Those that are open; a handshake under way moves with its next SYN. One without NAT is forgotten, and what its host sends
-    /// next joins another link (`end_entry` of bpf/lib/sweep.h).
+    /// next joins another link (`end_entry` of bpf/lib/gateway/sweep.h).
     pub(in crate::gateway) fn end_flows(
         &mut self,
         net: &mut Net,
@@ -95,7 +95,7 @@ impl Nat {
         std::mem::take(&mut self.opened)
     }
 
-    /// The answer to a question that was asked of a destination of a class (`hear_survey` of bpf/lib/survey.h).
+    /// The answer to a question that was asked of a destination of a class (`hear_survey` of bpf/lib/gateway/survey.h).
     pub(in crate::gateway) fn hear_survey(&mut self, now: Time, question: &Question, asked: Time) {
         let choice = &self.choices[question.class.index()];
         let sent = syn_sent(asked.as_nanos());

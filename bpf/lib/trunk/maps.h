@@ -3,9 +3,9 @@
 #ifndef ANABRANCH_TRUNK_MAPS_H
 #define ANABRANCH_TRUNK_MAPS_H
 
-#include "../include/bins.h"
-#include "../policy/inline.h"
-#include "map.h"
+#include "../../include/bins.h"
+#include "../../policy/inline.h"
+#include "../packet/map.h"
 
 AB_MAP(spreading, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_spreading, 0);
 AB_MAP(sublinks, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_sublink, 0);

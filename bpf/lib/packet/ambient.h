@@ -9,7 +9,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "../policy/inline.h"
+#include "../../policy/inline.h"
 
 #ifdef AB_AMBIENT_OF_MAP
 

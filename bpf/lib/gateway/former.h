@@ -9,7 +9,7 @@
 #ifndef ANABRANCH_LIB_FORMER_H
 #define ANABRANCH_LIB_FORMER_H
 
-#include "../include/former.h"
+#include "../../include/former.h"
 #include "maps.h"
 
 #ifdef AB_UPGRADES

@@ -8,8 +8,8 @@
 #ifndef ANABRANCH_RIVAL_H
 #define ANABRANCH_RIVAL_H
 
+#include "../packet/mark.h"
 #include "answer.h"
-#include "mark.h"
 #include "nat.h"
 #include "race.h"
 

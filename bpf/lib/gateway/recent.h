@@ -6,8 +6,8 @@
 #ifndef ANABRANCH_RECENT_H
 #define ANABRANCH_RECENT_H
 
-#include "../policy/set.h"
-#include "ambient.h"
+#include "../../policy/set.h"
+#include "../packet/ambient.h"
 #include "stats.h"
 
 #define RECENT_ROWS 2048

@@ -6,7 +6,7 @@
 #ifndef ANABRANCH_RACE_H
 #define ANABRANCH_RACE_H
 
-#include "../policy/race.h"
+#include "../../policy/race.h"
 #include "flow.h"
 #include "held.h"
 #include "tcp.h"

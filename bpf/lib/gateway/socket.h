@@ -3,8 +3,8 @@
 #ifndef ANABRANCH_SOCKET_H
 #define ANABRANCH_SOCKET_H
 
+#include "../packet/parse.h"
 #include "maps.h"
-#include "parse.h"
 
 /* Of the length that tells the kernel the family. */
 static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *tuple, const struct endpoints *ends)

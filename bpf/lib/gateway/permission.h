@@ -8,7 +8,7 @@
 #ifndef ANABRANCH_PERMISSION_H
 #define ANABRANCH_PERMISSION_H
 
-#include "ambient.h"
+#include "../packet/ambient.h"
 #include "flow.h"
 
 static __always_inline void make_permission_key(struct ab_flow_key *key, const struct ab_flow_key *wan_key,

@@ -7,8 +7,8 @@
 #ifndef ANABRANCH_HOST_H
 #define ANABRANCH_HOST_H
 
+#include "../packet/parse.h"
 #include "maps.h"
-#include "parse.h"
 #include "stats.h"
 
 /* Added to `opened` of a host that the sweep is about to forget: far above every limit. */

@@ -5,8 +5,8 @@
 
 #include <linux/errno.h>
 
-#include "../policy/set.h"
-#include "ambient.h"
+#include "../../policy/set.h"
+#include "../packet/ambient.h"
 #include "flow.h"
 #include "socket.h"
 

@@ -8,10 +8,10 @@
 
 #include <linux/in.h>
 
-#include "../policy/tries.h"
-#include "addr.h"
+#include "../../policy/tries.h"
+#include "../packet/addr.h"
+#include "../packet/parse.h"
 #include "former.h"
-#include "parse.h"
 #include "stats.h"
 
 /* Tries that are over, by their link key. What answers one is reset, as far as it is remembered. */

@@ -11,8 +11,8 @@
 #ifndef ANABRANCH_ENDPOINT_H
 #define ANABRANCH_ENDPOINT_H
 
+#include "../packet/parse.h"
 #include "former.h"
-#include "parse.h"
 
 #define ENDPOINT_PLACES 65536
 

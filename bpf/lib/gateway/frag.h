@@ -12,9 +12,9 @@
 
 #include <stddef.h>
 
+#include "../packet/mark.h"
 #include "early.h"
 #include "flow.h"
-#include "mark.h"
 #include "turn.h"
 
 /* A datagram whose fragments did not come in this time has been given up (Linux: ipfrag_time; RFC 791: 15 s at least). */

@@ -3,9 +3,9 @@
 #ifndef ANABRANCH_NAT_H
 #define ANABRANCH_NAT_H
 
+#include "../packet/rewrite.h"
 #include "flow.h"
 #include "open.h"
-#include "rewrite.h"
 
 /* The same of an address alone. */
 static __noinline int rewrite_address(struct __sk_buff *skb, const struct packet *p, enum direction way,

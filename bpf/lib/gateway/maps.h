@@ -3,11 +3,10 @@
 #ifndef ANABRANCH_MAPS_H
 #define ANABRANCH_MAPS_H
 
-#include "../include/anabranch.h"
-#include "../include/rules.h"
-#include "../policy/inline.h"
-#include "map.h"
-#include "visit.h"
+#include "../../include/anabranch.h"
+#include "../../include/rules.h"
+#include "../../policy/inline.h"
+#include "../packet/map.h"
 
 /* The sizes of `flows`, `embryo_order`, `permissions` and `hosts` are set by user space before loading. */
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);

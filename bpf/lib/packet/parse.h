@@ -18,8 +18,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "../include/anabranch.h"
-#include "../policy/inline.h"
+#include "../../include/anabranch.h"
+#include "../../policy/inline.h"
 #include "addr.h"
 #include "map.h"
 

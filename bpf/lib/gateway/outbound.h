@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "../policy/witness.h"
+#include "../../policy/witness.h"
 #include "frag.h"
 #include "hairpin.h"
 #include "icmp.h"

@@ -6,10 +6,10 @@
 #ifndef ANABRANCH_TURN_H
 #define ANABRANCH_TURN_H
 
+#include "../packet/mark.h"
+#include "../packet/rewrite.h"
 #include "flow.h"
-#include "mark.h"
 #include "open.h"
-#include "rewrite.h"
 
 /* The link on which the local end of s->end_key is a flow's, or AB_NO_TARGET. The key's side is given by that. */
 __noinline int link_of_end(void)

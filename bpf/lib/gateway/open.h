@@ -3,11 +3,11 @@
 #ifndef ANABRANCH_OPEN_H
 #define ANABRANCH_OPEN_H
 
-#include "../policy/choose.h"
-#include "../policy/hash.h"
-#include "../policy/npt.h"
-#include "../policy/rules.h"
-#include "../policy/session.h"
+#include "../../policy/choose.h"
+#include "../../policy/hash.h"
+#include "../../policy/npt.h"
+#include "../../policy/rules.h"
+#include "../../policy/session.h"
 #include "admit.h"
 #include "embryo.h"
 #include "paths.h"

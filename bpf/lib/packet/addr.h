@@ -6,8 +6,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 
-#include "../policy/family.h"
-#include "../policy/inline.h"
+#include "../../policy/family.h"
+#include "../../policy/inline.h"
 
 static __always_inline void map_ipv4(union ab_addr *addr, __be32 v4)
 {

@@ -6,8 +6,8 @@
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 
-#include "../include/reasons.h"
-#include "../policy/inline.h"
+#include "../../include/reasons.h"
+#include "../../policy/inline.h"
 
 /* Packets left alone go on to other programs of the device, then to the stack. */
 static __always_inline int action_of(enum ab_fate fate)

@@ -8,8 +8,8 @@
 
 #include <linux/bpf.h>
 
-#include "../include/marks.h"
-#include "../policy/inline.h"
+#include "../../include/marks.h"
+#include "../../policy/inline.h"
 
 /* Before a redirect to an ingress, or a copy that takes one. */
 static __always_inline void mark_sent_back(struct __sk_buff *skb, __u32 mark)

@@ -7,7 +7,7 @@
 #ifndef ANABRANCH_HELD_H
 #define ANABRANCH_HELD_H
 
-#include "ambient.h"
+#include "../packet/ambient.h"
 #include "flow.h"
 
 /* Ethernet, IPv6 without extensions, TCP with all its options; so that what is behind Ethernet is aligned. */

@@ -7,9 +7,9 @@
 #ifndef ANABRANCH_EARLY_H
 #define ANABRANCH_EARLY_H
 
-#include "ambient.h"
+#include "../packet/ambient.h"
+#include "../packet/parse.h"
 #include "maps.h"
-#include "parse.h"
 
 #define EARLY_NS 5000000000ull
 /* An Ethernet frame. */

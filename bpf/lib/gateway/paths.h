@@ -8,7 +8,7 @@
 #ifndef ANABRANCH_PATHS_H
 #define ANABRANCH_PATHS_H
 
-#include "../policy/paths.h"
+#include "../../policy/paths.h"
 #include "admit.h"
 #include "flow.h"
 

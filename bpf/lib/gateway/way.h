@@ -24,9 +24,9 @@
 #ifndef ANABRANCH_WAY_H
 #define ANABRANCH_WAY_H
 
+#include "../packet/parse.h"
+#include "../packet/redirect.h"
 #include "maps.h"
-#include "parse.h"
-#include "redirect.h"
 
 /* Ways beside the numbers of links: links are compared, or the kernel has the packet. */
 #define WAY_OPEN AB_NO_TARGET

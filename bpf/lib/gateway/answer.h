@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "ambient.h"
+#include "../packet/ambient.h"
 #include "turn.h"
 
 /* Quoted: the IPv4 header and enough of the transport header for every sender to find its socket. */

@@ -13,12 +13,12 @@
 
 #include <linux/pkt_cls.h>
 
-#include "../policy/bins.h"
-#include "../policy/drr.h"
-#include "../policy/hash.h"
-#include "parse.h"
-#include "redirect.h"
-#include "trunk_maps.h"
+#include "../../policy/bins.h"
+#include "../../policy/drr.h"
+#include "../../policy/hash.h"
+#include "../packet/parse.h"
+#include "../packet/redirect.h"
+#include "maps.h"
 
 struct trunk_packet {
 	__u32 hash;

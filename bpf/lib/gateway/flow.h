@@ -9,7 +9,7 @@
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
 
-#include "../policy/trace.h"
+#include "../../policy/trace.h"
 #include "attempt.h"
 #include "endpoint.h"
 #include "host.h"
