@@ -1,73 +1,73 @@
-//! When a link is suspected, and when it is given up.
+//! The settings of availability: when a link is suspected, and when it is declared down.
 
 use std::time::Duration;
 
 use anabranch_policy::Family;
 
-/// The windows of the availability machine. [`Config::validate`] says what fits together.
+/// Times and counts of the availability state machine, as `docs/availability.md` explains them. [`Config::validate`] checks that they fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The driver reads the counters this often; a quarter as often while nothing is carried.
     pub poll: Duration,
-    /// Packets were sent and nothing at all came back for so long: suspicion.
+    /// The link is suspected if packets were sent and nothing at all came back for this long.
     pub silence: Duration,
-    /// Packets were sent and nothing proved that they arrive for so long: suspicion of a one-way failure.
+    /// A one-way failure is suspected if packets were sent and nothing proved that they arrived for this long.
     pub one_way: Duration,
-    /// Nothing was heard for so long on a link without traffic: it is probed.
+    /// A link without traffic is probed if nothing came in by it for this long.
     pub idle_probe: Duration,
-    /// Between two probes of a suspected or recovering link.
+    /// Time between two probes of a suspected or recovering link.
     pub probe_interval: Duration,
-    /// Between two probes of a link that is down.
+    /// Time between two probes of a link that is down.
     pub down_interval: Duration,
-    /// Times `idle_probe`, `down_interval` and [`PACE`](crate::rounds::PACE) on metered links.
+    /// Multiplies `idle_probe`, `down_interval` and [`PACE`](crate::rounds::PACE) on metered links.
     pub metered_factor: u32,
-    /// Far targets that have been silent for so long are given up: near ones are heard.
+    /// If all far targets have been silent for this long, answers of near ones count.
     pub far_silence: Duration,
-    /// A link that goes down for the second time stays down for so long at least, and for twice the time with every
+    /// A link that goes down for the second time stays down for at least this long, and for twice the time with every
     /// further fall, ...
     pub hold_down: Duration,
     /// ... but no longer than this.
     pub hold_down_max: Duration,
-    /// One fall is forgotten with each of these that passes without another.
+    /// One failure is forgotten after each such time without another.
     pub hold_forget: Duration,
-    /// A link whose default route or address goes while its carrier stays keeps its flows for so long: somebody may be
+    /// A link whose default route or address is missing while its carrier is there keeps its flows for this long: somebody may be
     /// configuring it.
     pub grace: Duration,
-    /// A probe's answer is late after the round trip last measured and its variation, but not before this.
+    /// An answer is late after the measured round-trip time and its variation, but not before this.
     pub deadline_min: Duration,
     /// The same while no round trip was measured (RFC 6298 §2.1: 1 s).
     pub deadline_unmeasured: Duration,
-    /// However slow the link is without load.
+    /// The longest that an answer may take on a link without load.
     pub deadline_max: Duration,
-    /// The longest queue a loaded link is granted on top.
+    /// The longest queueing time that a loaded link may add to that.
     pub queue_max: Duration,
     /// Probe results kept for the loss rules.
     pub window: usize,
     /// Results older than this say nothing.
     pub window_age: Duration,
-    /// Down if so many in the window are lost, ...
+    /// The link goes down if this many probes in the window are lost, ...
     pub down_loss: usize,
-    /// ... or so many in a row.
+    /// ... or this many in a row.
     pub down_consecutive: u32,
-    /// Up again only if at most so many in the window are lost, ...
+    /// The link comes back only if at most this many in the window are lost, ...
     pub up_loss: usize,
-    /// ... and more than so many in a row were answered.
+    /// ... and more than this many in a row were answered.
     pub up_consecutive: u32,
-    /// A link that users keep busy is asked now and then all the same, for what is shown of it.
+    /// Probe busy links now and then as well, so that there are figures to show.
     pub measures: bool,
-    /// The family of the fixed node that measures of distance H(P) ask, if there is one.
+    /// The address family of the fixed node that measures of distance H(P) probe, if there is one.
     pub node: Option<Family>,
 }
 
 impl Default for Config {
-    /// A silent blackhole is seen after poll + silence, and proved by three probes 100 ms apart that miss their
+    /// A silent black hole is suspected after poll + silence, and proved by three probes 100 ms apart that miss their
     /// deadlines: 0.7 s on a link with a short round trip. Where nobody sends, the idle probe adds 1.1 s to that.
     fn default() -> Self {
         Config {
             poll: Duration::from_millis(50),
             silence: Duration::from_millis(200),
             one_way: Duration::from_secs(1),
-            // With a target that is merely tried now and then: one probe a second.
+            // Together with the target that is only tried now and then this makes one probe a second.
             idle_probe: Duration::from_millis(1100),
             probe_interval: Duration::from_millis(100),
             down_interval: Duration::from_millis(500),
@@ -95,25 +95,25 @@ impl Default for Config {
     }
 }
 
-/// A value that does not fit.
+/// A value outside of what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` is {value}, allowed: {allowed}")]
 pub struct ConfigError {
-    /// Within the table it stands in.
+    /// The key, without its table.
     pub key: &'static str,
-    /// As it was given.
+    /// The value as it was given.
     pub value: String,
-    /// What would be possible.
+    /// The allowed range.
     pub allowed: String,
 }
 
 impl Config {
-    /// How many times as rarely a link is asked for being metered, or not.
+    /// How many times less often a link is probed: `metered_factor` if it is metered, else 1.
     pub fn times_rarer(&self, metered: bool) -> u32 {
         if metered { self.metered_factor } else { 1 }
     }
 
-    /// The first value that does not fit the others, by its field name.
+    /// Returns an error for the first value that does not fit the others.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let ms = Duration::from_millis;
         between("poll", self.poll, ms(1), ms(1000))?;

@@ -1,8 +1,8 @@
-//! The one order in which a balancer is driven.
+//! Calls a balancer's methods in the right order.
 //!
-//! What is due is handled, then the choices are installed, then probes are sent, then people and the data path hear what
-//! happened. A choice is installed before any flow's end is asked for, so that a client that tries again at once finds the
-//! links that are left. The daemon keeps this order in real time, the simulator in virtual time, tests in either: all by
+//! In each turn it handles timeouts, then installs choices, then returns the probes to send, then the events.
+//! A choice is installed before any flow is ended, so that a client that tries again at once gets one of the
+//! links that are left. The daemon does this in real time, the simulator in virtual time, and tests in either: all call
 //! [`Driver::turn`].
 
 use std::collections::BTreeSet;
@@ -13,26 +13,26 @@ use crate::link::{LinkCounters, LinkId};
 use crate::survey::Question;
 use crate::time::Time;
 
-/// One balancer over one data path. Reads no clock and does no IO but through [`DataPlane`].
+/// One balancer and its data path. It reads no clock, and does no IO except through [`DataPlane`].
 #[derive(Debug)]
 pub struct Driver {
     balancer: Balancer,
     counters: Vec<LinkCounters>,
 }
 
-/// What a turn leaves to its caller, who takes it in the order it comes in.
+/// What a turn leaves to its caller, in the order in which it has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send it now.
+    /// Send this probe now.
     Probe(ProbeRequest),
-    /// Ask it now. Who is answered tells the data path, not the balancer.
+    /// Probe this destination now. The answer is reported to the data path, not to the balancer.
     Ask(Question),
-    /// Tell it. The choices that it follows from are installed.
+    /// Act on this event, and report it. The choices that belong to it are installed.
     Event(Event),
 }
 
 impl Driver {
-    /// For a balancer that nobody has asked anything yet.
+    /// Takes a new balancer, before any of its methods was called.
     pub fn new(balancer: Balancer) -> Self {
         Driver {
             balancer,
@@ -40,17 +40,17 @@ impl Driver {
         }
     }
 
-    /// What decides.
+    /// The balancer, to read its state.
     pub fn balancer(&self) -> &Balancer {
         &self.balancer
     }
 
-    /// To tell it what happened, or what the operator wants. A [`turn`](Self::turn) has to follow.
+    /// The balancer, to report what happened or an order of the operator. Call [`turn`](Self::turn) afterwards.
     pub fn balancer_mut(&mut self) -> &mut Balancer {
         &mut self.balancer
     }
 
-    /// As they were last read.
+    /// The counters of a link as they were last read.
     pub fn counters(&self, link: LinkId) -> LinkCounters {
         self.counters.get(link.index()).copied().unwrap_or_default()
     }
@@ -60,7 +60,7 @@ impl Driver {
         self.balancer.poll_timeout().0
     }
 
-    /// Does what is due at `now` and returns the rest. Call it after anything that happened, too.
+    /// Does what is due at `now`, and returns what is left to the caller. Call it also after each report to the balancer.
     ///
     /// # Errors
     /// Those of the data path, after which the balancer and the data path do not agree: drive it no further.
@@ -73,7 +73,7 @@ impl Driver {
         self.poll(now, plane)
     }
 
-    /// What follows from what the balancer was told, without what time has made due.
+    /// The same without timeouts: only what follows from reports to the balancer.
     ///
     /// # Errors
     /// Those of the data path.
@@ -98,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Each kind once: what stays due is due at once again, and time has to pass between two turns.
+    /// Handles each kind of timeout once: one that stays due would be due again at once, and time has to pass between two turns.
     fn handle_timeouts<P: DataPlane>(&mut self, now: Time, plane: &mut P) -> Result<(), P::Error> {
         let mut done = BTreeSet::new();
         loop {
@@ -114,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// In their time, or before it for somebody who asks.
+    /// Reads the counters, when they are due, or earlier because somebody asks for the status.
     ///
     /// # Errors
     /// Those of the data path.

@@ -1,7 +1,7 @@
-//! What somebody who watches the gateway should be told of a link.
+//! Alarms: what is wrong with a link, for people and monitoring.
 //!
-//! A link that is used and works can still be a bad one: it loses packets, or went down again and again. One that does not
-//! work is told with what it lacks. What the operator ordered is no alarm.
+//! A link that is used and works can still be bad: it loses packets, or went down repeatedly. The alarm of one that does not
+//! work names what it lacks. A link that the operator took out of use is no alarm.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::link::{Admin, Missing};
 /// What [`State::Captive`] means.
 pub const CAPTIVE: &str =
     "captive: it answers, and carries none of the connections that hosts begin";
-/// So many times within an hour are too many.
+/// This many failures within an hour raise an alarm.
 const FLAPPING_FALLS: usize = 3;
 
 /// What [`Event::PathMtu`](crate::Event::PathMtu) means, of a link.
@@ -40,23 +40,23 @@ pub enum Alarm {
     Absent(Missing),
     /// It has no address or no gateway.
     Unconfigured(Missing),
-    /// It is not used, for this.
+    /// It is down, for this reason.
     Down(DownCause),
-    /// It answers, and carries nothing of what users begin.
+    /// It answers probes, but carries no connection that users open.
     Captive,
-    /// It lost so many probes of so many within the last minute: at least 3, and one of 20.
+    /// It lost many probes within the last minute: at least 3, and at least one of 20.
     Lossy {
-        /// Of those that were judged.
+        /// Probes that were lost.
         lost: usize,
-        /// Answered or lost.
+        /// Probes that were answered or lost.
         judged: usize,
     },
-    /// It went down so often within the last hour: at least 3 times.
+    /// How often it went down within the last hour: at least 3 times.
     Flapping(usize),
 }
 
 impl Alarm {
-    /// All that is to be told of a link for one family. What is lost on a link that is down is no news.
+    /// The alarms of a link for one family. Lost probes raise none if the link is down.
     pub fn of(admin: Admin, path: &PathStatus) -> Vec<Alarm> {
         if admin == Admin::Down {
             return Vec::new();
@@ -81,7 +81,7 @@ impl Alarm {
         state.into_iter().chain(flapping).collect()
     }
 
-    /// One word for programs.
+    /// A name for programs that read the status.
     pub fn word(&self) -> &'static str {
         match self {
             Alarm::Absent(_) => "absent",
@@ -112,7 +112,7 @@ impl fmt::Display for Alarm {
     }
 }
 
-/// No link works, for any family: nothing reaches the internet, as far as is known.
+/// Whether no link works for any family: nothing reaches the internet, as far as is known.
 pub fn is_dark<'a>(links: impl IntoIterator<Item = &'a LinkStatus>) -> bool {
     let works = |link: &LinkStatus| {
         let mut paths = link.paths.values();

@@ -1,4 +1,4 @@
-//! What the driver tells of links, and what it may ask of them.
+//! Links: their numbers, configuration, counters and state, as the balancer and its driver exchange them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub struct LinkId(pub u16);
 
 impl LinkId {
-    /// For tables with a place for each link.
+    /// Index into tables with a place for each link.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -37,17 +37,17 @@ pub enum Direction {
 pub struct LinkSet(u64);
 
 impl LinkSet {
-    /// As the programs have it.
+    /// The bits in the programs' representation.
     pub const fn targets(self) -> abi::Set {
         abi::Set::of_word(self.0)
     }
 
-    /// Without a link.
+    /// This set without a link.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether a link is among them.
+    /// Whether the set has a link.
     pub const fn contains(self, link: LinkId) -> bool {
         (self.0 >> link.0) & 1 == 1
     }
@@ -56,7 +56,7 @@ impl LinkSet {
 impl std::ops::BitOr for LinkSet {
     type Output = LinkSet;
 
-    /// The links of either.
+    /// The union of two sets.
     fn bitor(self, other: LinkSet) -> LinkSet {
         LinkSet(self.0 | other.0)
     }
@@ -65,7 +65,7 @@ impl std::ops::BitOr for LinkSet {
 impl std::ops::BitAnd for LinkSet {
     type Output = LinkSet;
 
-    /// The links of both.
+    /// The intersection of two sets.
     fn bitand(self, other: LinkSet) -> LinkSet {
         LinkSet(self.0 & other.0)
     }
@@ -77,10 +77,10 @@ impl FromIterator<LinkId> for LinkSet {
     }
 }
 
-/// What is configured of a link.
+/// The configuration of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSpec {
-    /// As configured; of no other link.
+    /// Its name, which no other link has.
     pub name: String,
     /// Physical rate towards the internet (Peng's FB, outbound).
     pub rate_up_bps: Option<u64>,
@@ -92,11 +92,11 @@ pub struct LinkSpec {
     pub metered: bool,
     /// Without NAT: the addresses of the LAN are known beyond it.
     pub routed: bool,
-    /// What flows on it do when a better one returns, unless their class says.
+    /// What happens to flows on it when a better link returns, unless their class says otherwise.
     pub on_return: OnReturn,
 }
 
-/// Rates of its links that a policy cannot do without.
+/// The declared rates that a policy needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateNeed {
     /// None.
@@ -112,7 +112,7 @@ pub enum RateNeed {
 }
 
 impl RateNeed {
-    /// Whether a link's declared rates will do.
+    /// Whether a link declares what is needed.
     pub fn is_met_by(self, spec: &LinkSpec) -> bool {
         let either = spec.rate_up_bps.is_some() || spec.rate_down_bps.is_some();
         match self {
@@ -137,7 +137,7 @@ impl fmt::Display for RateNeed {
     }
 }
 
-/// What the flows on a link do when a better one returns.
+/// What happens to flows on a link when a better link returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnReturn {
@@ -150,14 +150,14 @@ pub enum OnReturn {
     Move,
 }
 
-/// What the data path has counted on a link since the beginning, all CPUs added up.
+/// The data path's counters of a link since it was loaded, summed over all CPUs.
 ///
-/// The traffic is that of forwarded flows. If it contained the driver's own probes, each would be a reason for the next.
+/// They count forwarded flows only: if they counted the driver's own probes, each probe would cause the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Packets and bytes of both directions, and what they tell of the link.
+    /// Packets and bytes of both directions, and the signs in them that the link works or loses packets.
     pub traffic: PerFamily<abi::Traffic>,
-    /// Dispatched, opened and closed, of all families.
+    /// Flows dispatched, opened and closed, of all families.
     pub flows: abi::Gauge,
 }
 
@@ -170,15 +170,15 @@ impl LinkCounters {
     }
 }
 
-/// Whether a link has what it needs to carry packets of one family at all.
+/// Whether a link has what it needs to carry packets of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// It has.
+    /// It has everything.
     Present,
-    /// It has a carrier and no address, and had one a moment ago: its flows wait for that to come back. It takes no new ones, and
-    /// what is not answered proves nothing.
+    /// It has a carrier but no address, and had one a moment ago: its flows wait for the address. It takes no new ones, and
+    /// unanswered probes prove nothing.
     Changing,
-    /// It has not.
+    /// Something is missing.
     Absent(Missing),
 }
 
@@ -206,7 +206,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What the operator wants of a link.
+/// The operator's order for a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admin {
     /// In use.

@@ -1,5 +1,5 @@
-//! What is a class's own: which links its new flows take, the window in which they are shared out, and what becomes of the
-//! flows that are on other links.
+//! The state of a class: the links that its new flows take, the window in which flows are distributed by weight, and what happens to
+//! its flows on other links.
 
 use std::ops::BitOr;
 use std::time::Duration;
@@ -18,32 +18,32 @@ use crate::rules::{Direction, WhenNone};
 use crate::time::Time;
 use crate::weights;
 
-/// A surplus that hosts bound to one link have caused is made up for no further than this.
+/// Bound on the surplus of a link that is compensated for: hosts that are bound to one link may cause any surplus.
 const SURPLUS_MAX_MILLI: i64 = 16_000;
 
-/// A UDP flow without a packet for so long is moved without its host noticing.
+/// A UDP flow that was idle for this time can move to another link without its host noticing.
 pub const UDP_PAUSE: Duration = Duration::from_secs(1);
-/// UDP flows without a pause are moved after this.
+/// UDP flows that never pause are moved after this.
 const MOVE_WITHIN: Duration = Duration::from_secs(4);
 
 /// What one link is to one class.
 #[derive(Clone, Debug)]
 struct Share {
-    /// When the current measuring period began.
+    /// The traffic counters when the current measuring period began.
     period_carried: abi::Traffic,
     period_dispatched: u64,
-    /// What it was given beyond its share in this window's earlier periods, in thousandths of a flow.
+    /// Flows beyond its share that it was given in earlier periods of this window, in thousandths of a flow.
     surplus_milli: i64,
     weight: u32,
     leaving: PerFamily<Leaving>,
 }
 
-/// What becomes of the flows that a class has on a link.
+/// What happens to the flows that a class has on a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Leaving {
     /// Since when better links take its new flows, and when its UDP flows were last moved.
     outranked: Option<(Time, Time)>,
-    /// Of the link's losses, for how many its flows have ended: for the rest, no other link could take them yet.
+    /// How many of the link's losses ([`Path::losses`](super::links::Path::losses)) have ended flows; for the rest, no other link could take them yet.
     ended: u64,
 }
 
@@ -62,11 +62,11 @@ impl Default for Share {
 /// The links that flows of one family may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Paths {
-    /// New flows.
+    /// For new flows.
     pub(super) usable: LinkSet,
-    /// Attempts that have failed on all before; as many as are not empty.
+    /// For connection attempts that have failed on all links before: one set for each further tier.
     spare: [LinkSet; SPARE_MAX],
-    /// Flows that a route of the host binds.
+    /// For flows that a route of the host binds to a link.
     working: LinkSet,
     without: abi::Without,
 }
@@ -95,19 +95,19 @@ impl Paths {
     }
 }
 
-/// One class as it stands.
+/// The state of one class.
 #[derive(Debug)]
 pub(super) struct Class {
     spec: ClassSpec,
     shares: Vec<Share>,
-    /// Its policy, if that is one of somebody's own.
+    /// Its policy, if that is an [`OwnPolicy`](crate::OwnPolicy).
     own: Option<Own>,
-    /// As links and tiers have it.
+    /// The links that work, by tier.
     found: PerFamily<Paths>,
-    /// What such a policy leaves of that.
+    /// Those of them to which an own policy gives a weight.
     paths: PerFamily<Paths>,
     period_began: Time,
-    /// Of the configuration, for the next [`settle`](Self::settle).
+    /// Changes that a new configuration asks for, until the next [`settle`](Self::settle).
     due: Due,
     installed: PerFamily<Option<Choice>>,
     pending: PerFamily<Option<Choice>>,
@@ -117,9 +117,9 @@ pub(super) struct Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
-    /// The choice says something else than before.
+    /// The choice has changed.
     Offer,
-    /// Other links are shared out, or by another algorithm.
+    /// A new window begins: other links take part, or another algorithm distributes.
     Window,
 }
 
@@ -141,7 +141,7 @@ impl Class {
         }
     }
 
-    /// Goes on as the same class under another configuration, where `stays` tells which links are the same.
+    /// Keeps its state as the same class under another configuration; `stays` tells which links are the same.
     pub(super) fn succeed(&mut self, before: Class, stays: &[bool], same_links: bool) {
         self.installed = before.installed;
         if same_links && before.spec.algorithm == self.spec.algorithm {
@@ -163,7 +163,7 @@ impl Class {
         &self.paths
     }
 
-    /// Take new flows of some family: it is among these that the class shares out its flows.
+    /// The links that take new flows of some family: the class distributes its flows among these.
     fn usable(&self) -> LinkSet {
         let all = self.paths.values().map(|paths| paths.usable);
         all.fold(LinkSet::default(), LinkSet::bitor)
@@ -179,7 +179,7 @@ impl Class {
         self.spec.algorithm.needs_node()
     }
 
-    /// Its measure is taken anew with every answer of that.
+    /// Its measure changes with each answer of the fixed node.
     pub(super) fn is_back_to_back(&self) -> bool {
         self.spec.algorithm.measure.is_back_to_back()
     }
@@ -261,7 +261,7 @@ impl Class {
 
     // ---- flows on other links
 
-    /// Flows end where no new ones begin, once others can take them or it is no link for them any more.
+    /// Ends flows on links that take no new ones, once other links can take them or the link is of no use to them any more.
     pub(super) fn end_flows(
         &mut self,
         class: ClassId,
@@ -328,7 +328,7 @@ impl Class {
 
     // ---- windows
 
-    /// Nobody is owed anything: the links that take part have changed.
+    /// Begins a window without surplus, because the links that take part have changed.
     pub(super) fn begin_window(&mut self, now: Time, links: &Links) {
         self.forget_surplus();
         self.begin_period(now, links);
@@ -358,7 +358,7 @@ impl Class {
         self.begin_period(now, links);
     }
 
-    /// What each usable link was given in the period that ends, less its share.
+    /// The surplus of each usable link: flows that it was given in the period that ends, less its share.
     ///
     /// Without this, every period would begin with a flow to each link, however small its weight, before the greatest
     /// gets its second (eq. 4 with all SD = 0); and where flows are fewer than periods, the greatest would get them all.
@@ -393,7 +393,7 @@ impl Class {
         u32::try_from((ahead_milli + 500) / 1000).unwrap_or(u32::MAX)
     }
 
-    /// Measures, weighs, and counts dispatched flows from here on.
+    /// Begins a period: measures the links, computes weights, and counts dispatched flows from here on.
     fn begin_period(&mut self, now: Time, links: &Links) {
         self.period_began = now;
         self.ask_own(now, links);
@@ -405,7 +405,7 @@ impl Class {
         self.offer(links);
     }
 
-    /// Has a policy of somebody's own say which links it leaves, and what they weigh.
+    /// Asks an own policy for the weights of links, and takes those without a weight out of use.
     fn ask_own(&mut self, now: Time, links: &Links) {
         let found = self.found.values().map(|paths| paths.usable);
         let found = found.fold(LinkSet::default(), LinkSet::bitor);
@@ -449,7 +449,7 @@ impl Class {
         }
     }
 
-    /// What the links' weights are in the ratio of, and which value of it is better.
+    /// The values that the links' weights are proportional to, and which of them is better.
     fn measured(&self, links: &Links) -> (Vec<u64>, Better) {
         let Algorithm {
             measure, weighting, ..
@@ -486,7 +486,7 @@ impl Class {
         }
     }
 
-    /// The capacity of the link that has the greatest weight: of those that are not usable, none is compared.
+    /// The capacity of the usable link with the greatest weight.
     fn most_bps(&self, links: &Links) -> u64 {
         let usable = self.usable();
         let weights = self.own.iter().flat_map(Own::weights);
@@ -551,7 +551,7 @@ impl Class {
 }
 
 impl Share {
-    /// Flows that the link was given in the current period, by whatever class.
+    /// Flows that the link was given in the current period, by all classes.
     fn dispatched(&self, link: &Link) -> u64 {
         let flows = link.counters.flows.dispatched;
         flows.saturating_sub(self.period_dispatched)
@@ -573,10 +573,10 @@ impl Share {
     }
 }
 
-/// What flows are to do.
+/// What flows of a link have to do.
 enum Leave {
     AtOnce,
-    /// UDP, without a packet for so long.
+    /// UDP flows that were idle for this time leave the link.
     Udp {
         idle: Duration,
     },

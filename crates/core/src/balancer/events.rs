@@ -1,4 +1,4 @@
-//! What the balancer asks for, tells, and when it is to be called.
+//! What the balancer returns: probes to send, events, and when to call it again.
 
 use std::time::Duration;
 
@@ -13,102 +13,102 @@ use crate::time::Time;
 /// A probe to send over its link at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeRequest {
-    /// Over which it is sent.
+    /// The link by which it leaves.
     pub link: LinkId,
-    /// In which.
+    /// The address family of the probe.
     pub family: Family,
-    /// Of no other probe of this link and family to the same.
+    /// Unique among the probes of this link and family to the same target.
     pub id: ProbeId,
-    /// The balancer counts it as lost from here on, or [`Config::queue_max`](crate::Config::queue_max) later on a loaded link. It wants to hear of
-    /// answers up to then and for as long again.
+    /// From this time on the probe counts as lost; on a loaded link it does so [`Config::queue_max`](crate::Config::queue_max) later. The caller
+    /// reports answers up to then, and for as long again: a late answer still shows that the link works.
     pub deadline: Time,
-    /// Who is asked.
+    /// What the probe is for, and its target.
     pub whom: Whom,
 }
 
-/// Whom a probe asks.
+/// The purpose and target of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Whom {
-    /// Whether the link works: the target of this place in the list of [`Balancer::set_targets`](super::Balancer::set_targets).
+    /// To see whether the link works: the index of the target in the list of [`Balancer::set_targets`](super::Balancer::set_targets).
     Target(usize),
-    /// How long a round trip takes: the fixed node.
+    /// To measure the round-trip time to the fixed node.
     Node,
-    /// How long packets may be: the far host of this place in the list of which [`Balancer::set_length`](super::Balancer::set_length) tells, by a packet of so many
-    /// bytes, IP header included, that nobody may fragment. Its answer is to be as long.
+    /// To find the path MTU: a packet that must not be fragmented goes to a far host, whose answer has to be as long. How many far hosts there are
+    /// is set by [`Balancer::set_length`](super::Balancer::set_length).
     Host {
-        /// In the list.
+        /// Index in the list of far hosts.
         host: usize,
-        /// Of the packet.
+        /// Length of the packet, IP header included.
         bytes: u32,
     },
 }
 
-/// What people and the data path should hear of.
+/// What has changed, for people and for the data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The link has missed a probe, and is still used.
+    /// The link has lost a probe, and is still used.
     Suspected {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// For which.
+        /// The address family.
         family: Family,
-        /// Why.
+        /// The evidence.
         suspicion: Suspicion,
     },
-    /// The link answers, and carries nothing of what users begin; new flows take others.
+    /// The link answers probes, but carries no connection that users open; new flows take other links.
     Captive {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// For which.
+        /// The address family.
         family: Family,
     },
     /// The link is used again.
     LinkUp {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// For which.
+        /// The address family.
         family: Family,
-        /// Since it went down.
+        /// Time since it went down.
         down_for: Duration,
     },
-    /// `after`: since it was last heard.
+    /// The link is down.
     LinkDown {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// For which.
+        /// The address family.
         family: Family,
-        /// Since it was last heard.
+        /// Time since the last packet or answer came in by it.
         after: Duration,
-        /// Why.
+        /// The evidence.
         cause: DownCause,
     },
-    /// Packets that are longer do not come through, though its device allows more.
+    /// The path MTU has changed: longer packets vanish, although the device allows them.
     PathMtu {
-        /// On which link.
+        /// The link.
         link: LinkId,
-        /// Of which.
+        /// The address family.
         family: Family,
-        /// None: whatever its device allows comes through again.
+        /// None: packets as long as the device allows arrive again.
         found: Option<FoundMtu>,
     },
-    /// End the flows that a class has on a link: another link takes them, and the choices that say so were polled before.
+    /// End the flows that a class has on a link. The choices that send them to another link were polled before.
     EndFlows {
-        /// Of which class.
+        /// The class whose flows these are.
         class: ClassId,
-        /// On which link.
+        /// The link.
         link: LinkId,
-        /// Of which.
+        /// The address family.
         family: Family,
     },
-    /// Forget UDP flows that had no packet for `idle`: their next one binds them to a better link of their class.
+    /// Forget UDP flows that were idle for `idle`: their next packet binds them to a better link of their class.
     MoveUdp {
-        /// Of which class.
+        /// The class whose flows these are.
         class: ClassId,
-        /// On which link.
+        /// The link.
         link: LinkId,
-        /// Of which.
+        /// The address family.
         family: Family,
-        /// Without a packet of either direction.
+        /// Time without a packet in either direction.
         idle: Duration,
     },
 }
@@ -120,17 +120,17 @@ pub enum Wakeup {
     Counters,
     /// A probe is due: [`Balancer::poll_probe`](super::Balancer::poll_probe).
     Probe(LinkId, Family),
-    /// A destination is to be asked: [`Balancer::poll_question`](super::Balancer::poll_question).
+    /// A popular destination is to be probed: [`Balancer::poll_question`](super::Balancer::poll_question).
     Question(ClassId),
-    /// A deadline or a patience ends: [`Balancer::handle_timeout`](super::Balancer::handle_timeout).
+    /// A deadline or a waiting time has ended: [`Balancer::handle_timeout`](super::Balancer::handle_timeout).
     Timeout(LinkId, Family),
 }
 
-/// What a path's packets are kept to, because longer ones vanish.
+/// A path MTU that was found because longer packets vanish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundMtu {
-    /// So long they may be.
+    /// The longest packet that arrives, IP header included.
     pub bytes: u32,
-    /// Every other link that could carry longer ones shows the same: it may be that the hosts which are asked answer none.
+    /// Every other link whose device allows longer packets shows the same. The cause may then be that the probed hosts answer none.
     pub is_alike: bool,
 }

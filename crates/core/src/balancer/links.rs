@@ -1,5 +1,5 @@
-//! What is a link's, whichever classes use it: whether it works for each family, its load, what it has carried, what the
-//! operator wants.
+//! The state of links, which all classes share: whether a link works for each family, its load, what it has carried, and the
+//! operator's orders.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::quality::Flows;
 use crate::rounds::{PACE, Rounds};
 use crate::time::Time;
 
-/// Without a packet of any link.
+/// After this time without a packet on any link the gateway counts as quiet.
 const QUIET: Duration = Duration::from_secs(1);
-/// A gateway that carries nothing reads its counters so much less often: it wakes a processor for each reading.
+/// A quiet gateway reads its counters this many times less often: each reading wakes a processor.
 const QUIET_POLLS: u32 = 4;
-/// Links that fall silent within so long fall silent at once.
+/// Links that fall silent within this time count as falling silent together.
 const AT_ONCE: Duration = Duration::from_secs(3);
-/// A plug that is moved, a switch that negotiates anew: without a carrier for so long, flows do not end.
+/// Flows do not end while the carrier is missing for less than this: a plug is moved, or a switch negotiates again.
 const BOUNCE: Duration = Duration::from_millis(400);
-/// So long a link that is back may take to answer, and one that fell with all others to follow them back.
+/// How long a link whose carrier is back may take to answer, and a link that failed with all others to come back after them.
 const FOLLOW: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
@@ -36,9 +36,9 @@ pub(super) struct Link {
     pub(super) load: LinkLoad,
     pub(super) counters: LinkCounters,
     pub(super) recent: Flows,
-    /// To the fixed node, while [`Links::node`] is there to be asked.
+    /// Round trips to the fixed node, measured while [`Links::node`] is set.
     pub(super) rounds: Rounds,
-    /// The first counters say what was before, and are no traffic.
+    /// False until the first counters: they have what was carried before, which is no traffic to judge by.
     is_counted: bool,
 }
 
@@ -47,29 +47,30 @@ pub(super) struct Link {
 pub(super) struct Path {
     pub(super) availability: Availability,
     pub(super) mtu: PathMtu,
-    /// As it was last made an event.
+    /// The path MTU of the last event.
     told_mtu: Option<FoundMtu>,
-    /// The state that was last made an event.
+    /// The state of the last event.
     told: State,
     down_since: Time,
-    /// Since when its flows have had reason to end, while that may pass.
+    /// Why and since when its flows have reason to end, while the cause may be temporary.
     leaving: Option<Leaving>,
-    /// Whether it works and what is ordered, and since when.
+    /// Whether it works and the operator's order, as of the time in `changed`.
     shown: (bool, Admin),
     pub(super) changed: Time,
-    /// How often its flows have had reason to end. An adopted data path may have flows on a link that is gone.
+    /// How often its flows have had reason to end; an adopted data path may have flows on a link that is gone.
     pub(super) losses: u64,
-    /// As many of these were for good: its flows end though no other link can take them.
+    /// How many of these are final: its flows end even if no other link can take them.
     pub(super) lost_for_good: u64,
 }
 
-/// What a path that is down waits for before its flows end.
+/// What a path that is down waits for before its flows end, since it may come back.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
-    /// Since when it has been in this state, and, where it fell with all, another link has been there to take its flows.
+    /// Since when it has been in this state. If it failed together with all links: since when another link has been there to take its
+    /// flows.
     since: Time,
     state: State,
-    /// It fell when nothing was heard of any other, or as the last of those that fell at once.
+    /// It failed while all others were silent, or as the last of those that failed together.
     with_all: bool,
 }
 
@@ -87,7 +88,7 @@ impl Link {
         }
     }
 
-    /// Goes on as the same link under another configuration.
+    /// Keeps its state as the same link under another configuration.
     fn succeed(&mut self, before: Link, config: &Config) {
         let same_rates = before.spec.rate_up_bps == self.spec.rate_up_bps
             && before.spec.rate_down_bps == self.spec.rate_down_bps;
@@ -171,12 +172,12 @@ impl Link {
         is_down && now.since(path.down_since) < AT_ONCE
     }
 
-    /// It carries what users begin, as far as anybody knows.
+    /// It carries connections that users open, as far as is known.
     fn carries(&self, family: Family) -> bool {
         self.is_eligible(family) && self.paths[family].carries()
     }
 
-    /// Flows that are bound to it get nowhere, or are not wanted.
+    /// Flows that are bound to it cannot continue there, or must not.
     pub(super) fn is_lost(&self, family: Family) -> bool {
         self.admin == Admin::Down || !self.paths[family].works()
     }
@@ -207,7 +208,7 @@ impl Path {
         self.works() && self.availability.state() != State::Captive
     }
 
-    /// A suspicion is ordinary until its first probe is lost: most end there.
+    /// A suspicion is not shown before its first probe is lost: most suspicions end there.
     pub(super) fn shown_state(&self) -> State {
         match self.availability.state() {
             State::PossiblyDown(suspicion)
@@ -219,13 +220,13 @@ impl Path {
         }
     }
 
-    /// The packet that is to tell how long they may be, if it is time.
+    /// The next packet that searches for the path MTU, if it is time.
     pub(super) fn next_length(&mut self, now: Time, period: Duration) -> Option<Long> {
         if !self.works() {
             self.mtu.rest(now);
             return None;
         }
-        // Looks at all probes of a minute, and this is asked in every turn.
+        // Computed only if it is needed: it looks at all probes of a minute, and this is called in every turn.
         self.mtu.next_at().filter(|due| *due <= now)?;
         let row = self.availability.beyond_chance(now);
         self.mtu.next(now, row, period)
@@ -262,7 +263,7 @@ impl Path {
         });
     }
 
-    /// Its flows end when what may pass has not passed. `others`: another link is there to take them.
+    /// Its flows end when a cause that may be temporary has lasted too long. `others`: another link can take them.
     fn end_flows_in_time(&mut self, now: Time, others: bool) {
         let state = self.availability.state();
         let Some(mut leaving) = self.leaving.filter(|_| !self.works()) else {
@@ -348,9 +349,9 @@ pub(super) struct Links {
     started: Time,
     /// When the counters were last read, if ever.
     pub(super) counted: Option<Time>,
-    /// When they last told of a packet.
+    /// When they last showed a packet.
     busy: Time,
-    /// Since when all links of a family have been silent, and nothing beyond a gateway was heard.
+    /// Since when all links of a family have been silent, without an answer from beyond a gateway.
     all_silent: PerFamily<Option<Time>>,
 }
 
@@ -404,7 +405,7 @@ impl Links {
         self.ids().zip(&mut self.all)
     }
 
-    /// Where answers are met: by what is configured of each link, and whether a class uses it packet by packet.
+    /// Where the answers of each link can arrive: it depends on its NAT, and on whether a class uses it packet by packet.
     pub(super) fn listen(&mut self, is_per_packet: impl Fn(LinkId) -> bool) {
         for (id, link) in self.iter_mut() {
             let answers = match link.spec.routed {
@@ -431,11 +432,11 @@ impl Links {
         fit.map(|(id, _)| id).collect()
     }
 
-    /// Those that new flows of a family may take.
+    /// The links that new flows of a family may take.
     ///
-    /// Those that are captive where there are no others. If probes say that every link is down, all that are present are used
-    /// nevertheless. Either the probes' targets are gone and the links are not, or nothing is lost by trying: a refusal is
-    /// certain to fail.
+    /// Captive links are among them if there are no others. If probes say that every link is down, all links that are present are used
+    /// nevertheless: either only the probes' targets have failed, or nothing is lost by trying, because a refused flow would fail for
+    /// certain.
     pub(super) fn working(&self, family: Family) -> LinkSet {
         let carry = self.those(|link| link.carries(family));
         let alive = || self.those(|link| link.is_alive(family));
@@ -446,7 +447,7 @@ impl Links {
             .unwrap_or_else(eligible)
     }
 
-    /// Of those, the unmetered if any of them carries anything.
+    /// Of those, only the unmetered ones, if any of them works.
     pub(super) fn preferred(&self, family: Family) -> LinkSet {
         let unmetered = self.those(|link| link.carries(family) && !link.spec.metered);
         if unmetered.is_empty() {
@@ -483,13 +484,13 @@ impl Links {
         counted + poll * if self.is_quiet() { QUIET_POLLS } else { 1 }
     }
 
-    /// Nothing was carried of late.
+    /// Whether no link has carried a packet lately.
     pub(super) fn is_quiet(&self) -> bool {
         self.counted
             .is_some_and(|counted| counted.since(self.busy) >= QUIET)
     }
 
-    /// What happened to the links, in the order of their ids.
+    /// Brings the states of links up to date, and returns the events, in the order of the links' ids.
     pub(super) fn settle(&mut self, now: Time) -> Vec<Event> {
         for family in Family::ALL {
             self.compare(now, family);
@@ -508,7 +509,7 @@ impl Links {
         events
     }
 
-    /// How long packets may be on a link, if longer ones vanish, and whether that tells this link from the others.
+    /// The path MTU of a link, if longer packets vanish, and whether other links show the same.
     pub(super) fn found_mtu(&self, id: LinkId, family: Family) -> Option<FoundMtu> {
         let bytes = self.all.get(id.index())?.paths[family].mtu.found()?;
         let others = self.iter().filter(|(other, _)| *other != id);
@@ -534,7 +535,7 @@ impl Links {
         events
     }
 
-    /// Tells every link how the others fare. Those that nobody has heard of since one began to lose probes are asked.
+    /// Tells every link the state of the others. When one begins to lose probes, the others from which nothing came since are probed.
     fn compare(&mut self, now: Time, family: Family) {
         self.follow_silence(now, family);
         let all_silent = self.all_silent[family].is_some();
@@ -572,7 +573,7 @@ impl Links {
         }
     }
 
-    /// All that carry a family fell silent at once, and nothing beyond their gateways was heard since.
+    /// All links that carry a family fell silent together, and since then no answer came from beyond their gateways.
     fn follow_silence(&mut self, now: Time, family: Family) {
         let eligible = self.all.iter().filter(|link| link.is_eligible(family));
         let paths = || {
@@ -592,7 +593,7 @@ impl Links {
         self.all_silent[family] = span.filter(|span| is_at_once(*span)).map(|_| now);
     }
 
-    /// A link that falls again and again is better than none.
+    /// Ends the hold-down of the last link: a link that fails again and again is better than none.
     fn release_the_last(&mut self, now: Time, family: Family) {
         if self.all.iter().any(|link| link.is_alive(family)) {
             return;
@@ -604,7 +605,7 @@ impl Links {
     }
 }
 
-/// What was counted between two readings; nothing if the counters began anew.
+/// What was counted between two readings; nothing if the counters were reset.
 pub(super) fn difference(before: &Traffic, after: &Traffic) -> Traffic {
     let of = |field: fn(&Traffic) -> u64| field(after).checked_sub(field(before));
     let all = || {

@@ -1,4 +1,4 @@
-//! What people are shown of links and classes.
+//! The state of links and classes, for display.
 
 use anabranch_policy::{Family, PerFamily};
 use std::time::Duration;
@@ -14,38 +14,38 @@ use crate::time::Time;
 /// One link for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkStatus {
-    /// Which.
+    /// The link's id.
     pub link: LinkId,
     /// As configured.
     pub name: String,
-    /// What the operator wants of it.
+    /// The operator's order.
     pub admin: Admin,
     /// As configured.
     pub metered: bool,
-    /// What is left in each direction (Peng eq. 6); none where no rate is declared.
+    /// Available bandwidth towards the internet (Peng eq. 6); none where no rate is declared.
     pub available_up_bps: Option<u64>,
-    /// The same towards the LAN.
+    /// Available bandwidth towards the LAN.
     pub available_down_bps: Option<u64>,
-    /// As it stands in the default class's choice, without a unit.
+    /// Its weight in the choice of the default class, without a unit.
     pub weight: u32,
-    /// As of the last reading.
+    /// As they were last read.
     pub counters: LinkCounters,
-    /// What its flows tell of the last minute.
+    /// Quality of its flows in the last minute.
     pub recent: FlowQuality,
-    /// What the fixed node says of it, if it is asked.
+    /// Round trips to the fixed node, if a class measures them.
     pub node: Option<NodeStatus>,
-    /// How it fares for each family.
+    /// Its state for each address family.
     pub paths: PerFamily<PathStatus>,
 }
 
 /// Round trips to the fixed node over one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Of the node.
+    /// Address family of the node.
     pub family: Family,
-    /// Questions, since the beginning.
+    /// Number of probes sent since the start.
     pub sent: u64,
-    /// The last to have ended; none before the first has.
+    /// The last measured; none before the first answer.
     pub round_trip: Option<Duration>,
 }
 
@@ -54,53 +54,53 @@ pub struct NodeStatus {
 pub struct PathStatus {
     /// A suspicion shows when its first probe is lost, as in [`Event::Suspected`](super::Event::Suspected).
     pub state: State,
-    /// When it was last taken away, or came back, by itself or by order. Suspicions change nothing.
+    /// When it last went out of use or came back, by itself or by the operator's order. Suspicions do not count.
     pub since: Time,
     /// Takes new flows of some class.
     pub usable: bool,
-    /// Lost and all probes of the window.
+    /// Lost probes in the window.
     pub probes_lost: usize,
-    /// The size of that window so far.
+    /// All probes in that window.
     pub probes_judged: usize,
-    /// All that were ever to be sent, ...
+    /// All probes that were ever to be sent, ...
     pub probes_sent: u64,
-    /// ... and of those what never left the host.
+    /// ... and those of them that never left the host.
     pub probes_not_sent: u64,
-    /// Smoothed; none before the first answer.
+    /// Round-trip time of probes, smoothed; none before the first answer.
     pub round_trip: Option<Duration>,
-    /// In the order of [`Balancer::set_targets`](super::Balancer::set_targets).
+    /// Its probe targets, in the order of [`Balancer::set_targets`](super::Balancer::set_targets).
     pub targets: Vec<TargetRecord>,
-    /// Nothing beyond the access line answers.
+    /// Only the gateway answers, nothing beyond the access line.
     pub near_only: bool,
-    /// Until when it answers without being used, or captive.
+    /// Until when it is held down although it answers, or stays captive.
     pub held_until: Option<Time>,
-    /// How often it went down of late, and the first of those times.
+    /// How often it went down lately: failures that are not forgotten yet.
     pub falls: usize,
-    /// None without a fall.
+    /// The time of the first of these; none without one.
     pub first_fall: Option<Time>,
     /// How often it went down within the last hour.
     pub falls_within_an_hour: usize,
-    /// When anything was heard last.
+    /// When a packet or an answer last came in by it.
     pub heard: Time,
-    /// What probes tell of the last minute.
+    /// Quality of its probes in the last minute.
     pub recent: ProbeQuality,
-    /// Ways of asking that somebody filters, while others are answered.
+    /// Kinds of probes that are filtered somewhere, while other kinds are answered.
     pub filtered: Vec<Kind>,
-    /// The target that shows that somebody else answers for pages.
+    /// Index of the page target that something else (a captive portal) answers for.
     pub portal: Option<usize>,
-    /// Longer packets do not come through, though its device allows more.
+    /// Its path MTU, if packets as long as the device allows vanish.
     pub mtu: Option<FoundMtu>,
 }
 
 /// One class for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassStatus {
-    /// Which.
+    /// The class's number.
     pub class: ClassId,
-    /// As configured; none: every link.
+    /// The configured tiers of links; none: every link.
     pub tiers: Option<Vec<LinkSet>>,
-    /// Take its new flows of each family.
+    /// The links that take its new flows, by address family.
     pub usable: PerFamily<LinkSet>,
-    /// As they stand in its choice, in the order of the links' ids, without a unit.
+    /// The weights in its choice, in the order of the links' ids, without a unit.
     pub weights: Vec<u32>,
 }
