@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anabranch_policy::Family;
 
-/// Times and counts of the availability state machine, as `docs/availability.md` explains them. [`Config::validate`] checks that they fit together.
+/// Times and counts of the availability state machine, as `docs/availability.md` explains them. [`Config::validate`] checks that they
+/// fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The driver reads the counters this often; a quarter as often while nothing is carried.

@@ -1,8 +1,8 @@
-//! The gateway's part of the loop: one task owns the data path, the balancer and the view of the host, and takes in turn
-//! what happens.
+//! The gateway's role: one task owns the data path, the balancer and the view of the host, and handles one event at a
+//! time.
 //!
-//! What happens is: the host changes, a probe is answered, somebody asks, a signal comes, time passes. None of it blocks
-//! for long, and nothing else touches the state. All is generic over the data path ([`Plane`]) and over the rest of
+//! Events are: the host changes, a probe is answered, a request or a signal arrives, time passes. Handling one never blocks
+//! for long, and nothing else changes the state. All is generic over the data path ([`Plane`]) and over the rest of
 //! the world ([`Surroundings`]), so that its tests run on virtual time without a kernel.
 
 mod answers;
@@ -45,7 +45,7 @@ use returns::Returning;
 
 pub use surroundings::Surroundings;
 
-/// The gateway and all that its loop owns.
+/// The gateway and all state that its task owns.
 pub struct GatewayRole<P, S> {
     pub(crate) shell: Shell,
     pub(crate) config: Config,
@@ -54,66 +54,66 @@ pub struct GatewayRole<P, S> {
     orders: Orders,
     pub(crate) plane: P,
     pub(crate) driver: Driver,
-    /// The host as it was seen last; rules and routes follow it at once.
+    /// The host as it was last inspected; rules and routes are updated at once.
     seen: Desired,
-    /// What the data path has been told of the host.
+    /// The part of it that the data path has been told.
     pub(crate) told: Desired,
     /// Devices that an earlier daemon left its programs on.
     inherited: BTreeSet<u32>,
     pub(crate) meter: Meter,
-    /// What the last sweep saw.
+    /// The result of the last sweep.
     pub(crate) swept: Swept,
     pub(crate) surroundings: S,
     /// The last addresses of every link, known while the link is away.
     externals: BTreeMap<(LinkId, Family), External>,
-    /// Paths that are kept though something of them is missing for a moment.
+    /// Paths that are kept although their address or route is missing for a moment.
     grace: Grace,
     /// Which addresses and routers of IPv6 the links have used.
     uses: Uses,
-    /// External addresses of before, which their devices still have, and flows too.
+    /// Former external addresses that their devices and some flows still have.
     lingering: Vec<Lingering>,
-    /// Addresses of links that are left, until the host's own traffic is led elsewhere.
+    /// Addresses of links that go out of use, until the host's own traffic is routed elsewhere.
     abandoned: Vec<(LinkId, IpAddr)>,
-    /// Links that the host's own UDP is to leave in its pauses.
+    /// Links that the host's own UDP has to leave in its pauses.
     returning: BTreeMap<(LinkId, Family), Returning>,
     moves: JoinSet<((LinkId, Family), anyhow::Result<Moved>)>,
     /// As the data path knows it.
     fallback_mark: u32,
     /// The links without NAT, as bits; as the data path knows them.
     routed: u32,
-    /// How far new flows are as the kernel's routing rules say; unknown until the host has been seen.
+    /// For which flows the kernel's routing rules are asked; unknown until the host has been inspected.
     routes_kernel: Option<u32>,
-    /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
+    /// The active rules and the devices by name, as the data path has them; none: changed rules have to be written.
     told_rules: Option<(u64, BTreeMap<String, u32>)>,
     /// As the host knows them.
     ways: Ways,
     ticks: u64,
     sweep_at: Instant,
-    /// One at most, and how long it took.
+    /// The sweep that is running, if any, and how long the last took.
     sweeps: JoinSet<(Result<Swept, plane::Error>, Duration)>,
     endings: JoinSet<(Left, Result<Ended, plane::Error>)>,
-    /// Orders that are carried out when these flows have ended.
+    /// Requests that are answered when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Answer>)>,
     pub(crate) checks: LinkChecks,
-    /// What somebody else than who was asked answered last.
+    /// The last answer that came from another host than the probed one.
     pub(crate) wrong_answers: BTreeMap<(LinkId, Family), String>,
-    /// What stands beside the gateway.
+    /// The survey of other programs and hosts.
     pub(crate) survey: Survey,
     /// One at most.
     surveys: JoinSet<anyhow::Result<Vec<Finding>>>,
-    /// Who wants to know how all is, answered after the survey that began with the question.
+    /// Requests for the status, answered after the survey that each of them started.
     asking: Vec<oneshot::Sender<Response>>,
     /// Those whose survey is done.
     surveyed: Vec<oneshot::Sender<Response>>,
     /// As the last survey found it.
     others_track: bool,
-    /// The local port of questions to destinations: none that NAT gives away.
+    /// The local port of probes to popular destinations: NAT gives it to no flow.
     asks_from: u16,
 }
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// `former` are the slots of an earlier daemon, the orders it was given, and what checks had shown. Nothing is told to anybody yet.
+    /// `former` has the link numbers of an earlier daemon, the operator's orders, and the results of checks. Nothing is changed yet.
     pub fn new(
         config: Config,
         instance: &str,

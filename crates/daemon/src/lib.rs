@@ -1,32 +1,33 @@
 //! The daemon: the tokio shell around the balancer and the data path.
 //!
-//! Two machines do the work and neither is here: the programs in the kernel move packets and go on when this process dies
-//! ([`anabranch_dataplane`]); the balancer decides and touches nothing ([`anabranch_core`]). The daemon carries between
-//! them and the world:
+//! The work is done elsewhere: the programs in the kernel move packets, also after this process has died
+//! ([`anabranch_dataplane`]); the balancer decides, without any IO ([`anabranch_core`]). The daemon connects the two with
+//! the host and the internet:
 //!
-//! - [`config`]: three lines of TOML, and one line of error for whatever is wrong with them; [`preflight`]: whether this
-//!   host can do what they say;
+//! - [`config`]: the configuration file, and a one-line error for anything wrong in it; [`preflight`]: whether this
+//!   host can do what it says;
 //! - [`observe`]: devices, addresses, gateways and routes by netlink, and what follows from them for the data path;
-//! - [`neighbours`]: what else on the host touches the traffic, what that means for packets, and what to do about it;
-//! - [`host`]: policy routing for the host's own packets, forwarding, the kernel's NAT as a fallback; all put back when
+//! - [`neighbours`]: other programs on the host that handle the traffic, what that means for packets, and what to do about it;
+//! - [`host`]: policy routing for the host's own packets, forwarding, the kernel's NAT as a fallback; all undone when
 //!   the daemon stops;
-//! - [`probe`]: questions to the internet over one link, and the time the answer takes;
+//! - [`probe`]: probes over one link, and their round-trip times;
 //! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`;
 //! - [`services`] and [`trunk`]: the other roles that an instance can have, servers behind virtual addresses, and one logical link over
 //!   parallel sublinks.
 //!
 //! [`run()`] opens the roles that the file names and hands them to the shell, where each is a task that takes one event at a
-//! time and owns all its state, so nothing is locked and nothing is half done when the next event comes. A role that fails leaves the others alone.
-//! What may take long is done by other threads and ends in an event: walks over all flows, and reading the carriers of the
-//! links. Whatever outlives the process lies in three places: pinned maps and programs, our rules and routes (known by their protocol
+//! time and owns all its state. So nothing is locked, and nothing is half done when the next event comes. A role that fails does not
+//! affect the others.
+//! Other threads do what may take long, and report with an event: walks over all flows, and reading the carriers of the
+//! links. Three things outlive the process: pinned maps and programs, our rules and routes (known by their protocol
 //! number), and a state file of each role with the former values of what was changed and the numbers of the links. A daemon that starts
-//! finds all three and carries on from there; one that stops cleanly removes them.
+//! finds all three and continues from there; one that stops cleanly removes them.
 //!
-//! Once the programs are loaded it gives up what only loading needs: three capabilities and some hundred system calls are
+//! Once the programs are loaded it drops the privileges that only loading needs: three capabilities and some hundred system calls are
 //! left to it and to the `nft` it starts.
 //!
 //! What it never does: touch a rule, route, table or setting that is not its own; change anything for a configuration it
-//! refuses; end flows before the choice that spares their successors is installed.
+//! refuses; end flows before the choice is installed that sends the next ones elsewhere.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! From a configuration file to the roles that it names, and back.
+//! Starts the roles that a configuration file names, and stops them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,20 +40,20 @@ use crate::shell::{self, Opened};
 use crate::slots::{Orders, Slots, Tested};
 use crate::trunk::{self, TrunkRole};
 
-/// Ample for every map, device and probe.
+/// Limit of descriptors: more than all maps, devices and probes need.
 const DESCRIPTORS: u64 = 65_536;
-/// Whoever asks how all is waits no longer for what stands beside.
+/// The longest that a request for the status waits for a survey of neighbours.
 const SURVEY_MAX: Duration = Duration::from_secs(5);
 
-/// Runs the roles that a file gives to the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
-/// was. `ready` is called once packets are forwarded.
+/// Runs the roles of a file in the calling thread's network namespace until SIGTERM or SIGINT, then restores the host.
+/// `ready` is called once packets are forwarded.
 ///
-/// After any other end the data path goes on by itself, and the next run takes it over.
+/// After any other end the data path continues by itself, and the next run takes it over.
 ///
 /// # Errors
 /// [`Error::BadInput`] before anything was changed; anything else later.
 pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
-    // Before anything is opened, changed or given up: it has its part of what this process has now.
+    // The helper is forked before this process opens or changes anything or drops privileges, because it inherits what there is now.
     let helper = Helper::start();
     ignore_reloads();
     raise_descriptors();
@@ -64,14 +64,14 @@ pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Err
     runtime.block_on(run_here(config, paths, helper, ready))
 }
 
-/// Until they are listened to: the configuration is read after that. By itself SIGHUP ends a process.
+/// Ignores SIGHUP until a handler is installed: by default it would end the process, and the configuration is read later anyway.
 fn ignore_reloads() {
     // SAFETY: no handler runs.
     let ignored = unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) };
     ignored.expect("SIGHUP is a signal that may be ignored");
 }
 
-/// Every map, program, device and probe has a descriptor, and what a shell begins with is little.
+/// Raises the limit of descriptors: each map, program, device and probe needs one, and the limit that a shell sets is low.
 fn raise_descriptors() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(now, most)| {
         setrlimit(
@@ -91,7 +91,7 @@ async fn run_here(
     helper: anyhow::Result<Helper>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
-    // First of all: a reload that is ordered during the start is done after it.
+    // Signals first: a reload that is ordered during the start is done after it.
     let signals = shell::signals()?;
     let config = Configuration::load(path)?;
     check_host(&config).await?;
@@ -104,10 +104,11 @@ async fn run_here(
     shell::serve(roles, path, paths, signals, ready).await
 }
 
-/// A data path, and whether it was an earlier run's.
+/// A data path, and whether it was adopted from an earlier run.
 type Loaded<P> = anyhow::Result<(P, bool)>;
 
-/// All programs are loaded first: what that needs is given up then. A role that cannot begin leaves the others alone.
+/// Loads the programs of all roles first, since the privileges for that are dropped then. A role that cannot start does not affect
+/// the others.
 async fn open(
     config: Configuration,
     paths: &Paths,
@@ -131,7 +132,7 @@ async fn open(
         || services.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
         || trunk.as_ref().is_some_and(|(_, loaded)| loaded.is_ok());
     if !is_loaded {
-        // Nothing is given up nor taken away: what an earlier run has loaded goes on.
+        // Nothing was changed: what an earlier run has loaded continues.
         let gateway = gateway.and_then(|(_, loaded)| loaded.err());
         let services = services.and_then(|(_, loaded)| loaded.err());
         let trunk = trunk.and_then(|(_, loaded)| loaded.err());
@@ -175,7 +176,7 @@ async fn open(
     Ok(roles)
 }
 
-/// A role of what was loaded and of the host. Without the host the load is undone.
+/// Makes a role of its loaded programs and the host. If the host cannot be opened, the programs are unloaded.
 async fn begin<P, H, R>(
     loaded: Loaded<P>,
     close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
@@ -192,7 +193,7 @@ async fn begin<P, H, R>(
     }
 }
 
-/// What an earlier run has loaded goes on.
+/// What an earlier run has loaded continues.
 fn undo<P>(
     loaded: Loaded<P>,
     close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
@@ -203,7 +204,7 @@ fn undo<P>(
     }
 }
 
-/// What a gateway of before, which did not stop in good order, has left of itself.
+/// What an earlier gateway that did not stop cleanly has left behind.
 async fn forget_gateway(paths: &Paths, ids: Ids) -> anyhow::Result<()> {
     anabranch_dataplane::remove(paths.pins(), Pinned::Gateway)?;
     let host = Host::adopt(paths, ids).await?;
@@ -260,7 +261,7 @@ fn begin_gateway(
     GatewayRole::new(config, paths.instance(), former, plane, host)
 }
 
-/// What a command is told of the link that it checks.
+/// The environment variables that tell a command about the link it checks.
 fn about((link, family): &(String, Family), via: &Via) -> BTreeMap<String, String> {
     let about = [
         ("LINK", link.clone()),

@@ -43,7 +43,7 @@ struct Share {
 struct Leaving {
     /// Since when better links take its new flows, and when its UDP flows were last moved.
     outranked: Option<(Time, Time)>,
-    /// How many of the link's losses ([`Path::losses`](super::links::Path::losses)) have ended flows; for the rest, no other link could take them yet.
+    /// How many of the link's losses (`Path::losses`) have ended flows; for the rest, no other link could take them yet.
     ended: u64,
 }
 

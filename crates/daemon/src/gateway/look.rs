@@ -1,4 +1,4 @@
-//! The host as it is: looked at, and told of the ways that links leave it.
+//! Inspects the host, and keeps its routes, rules and fallback in line with the links.
 
 use anabranch_core::rules::{Class, WhenNone, active};
 use anabranch_core::{ClassId, Family, LinkId, Reach, TargetSpec};
@@ -11,7 +11,7 @@ use crate::plane::Plane;
 use anabranch_core::checks::Target;
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// Looks at the host and tells the data path what differs from what it was told.
+    /// Inspects the host, and writes to the data path what has changed.
     pub(super) async fn look(&mut self) -> anyhow::Result<()> {
         self.shell.troubles.begin_look();
         self.keep_state();
@@ -40,7 +40,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.shorten(&mut wanted);
         self.seen = wanted.of_host();
         self.survey.see(&self.config, snapshot);
-        // Of no concern to the data path.
+        // The data path does not need these.
         self.told.rules.clone_from(&wanted.rules);
         self.told.beside.clone_from(&wanted.beside);
         let has_turned = self.routed != self.routed_links();
@@ -48,7 +48,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             self.tell(wanted)?;
         }
         self.ways = self.ways();
-        // Even if nothing is new: somebody may have flushed the routing rules.
+        // Done even if nothing is new: somebody may have flushed the routing rules.
         self.apply_to_host().await;
         let has_stale_programs = self.has_stale_programs();
         let kept = self
@@ -60,7 +60,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Where longer packets do not come through, links have the MTU of what comes through: TCP's segments are as long as that allows.
+    /// Links get the path MTU if longer packets vanish, so that the MSS of new TCP connections is lowered to it.
     fn shorten(&mut self, wanted: &mut Desired) {
         let now = self.shell.now();
         for (id, view) in &mut wanted.links {
@@ -75,7 +75,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// Beyond this process. Without room for it the gateway forwards all the same.
+    /// Saves state for the next process. If the disk is full, the gateway forwards all the same.
     fn keep_state(&mut self) {
         let slots = self.surroundings.keep_slots(&self.slots);
         let orders = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));

@@ -1,5 +1,5 @@
-//! What the data path is told of the host, in the order that keeps every packet of a flow on its link: links that are lost first,
-//! then settings, paths and routes, links that are gained, rules, and devices last.
+//! Writes changes of the host to the data path, in the order that keeps each packet of a flow on its link: lost links first,
+//! then settings, paths and routes, new links, rules, and devices last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use crate::observe::{Attachment, Desired, LinkView, MassKey};
 use crate::plane::{self, LinkPath, Plane, Route, Verdict};
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// While flows are being ended, what is lost and nothing else: their packets need the addresses they have, and a link
-    /// that is back keeps no flow of before.
+    /// While flows are being ended, only losses are written: packets of these flows need the present addresses, and a link
+    /// that comes back must not keep former flows.
     pub(super) fn tell(&mut self, wanted: Desired) -> anyhow::Result<()> {
         self.lose_links(&wanted)?;
         self.shell.told(self.endings.is_empty());
@@ -43,7 +43,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Takes links that are gone out of the choice, and has their flows ended.
+    /// Takes lost links out of the choice, and has their flows ended.
     fn lose_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         let now = self.shell.now();
         for (id, family, view) in paths(&wanted.links) {
@@ -69,7 +69,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// Which class new flows are of, once the choices of all classes are installed: devices come and go, schedules too.
+    /// Writes the rules once the choices of all classes are installed. They change with devices and schedules.
     pub(super) fn tell_rules(&mut self) -> anyhow::Result<()> {
         let at = self.surroundings.moment();
         let devices = self.seen.attachments.iter();
@@ -81,7 +81,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let ifindex = |name: &str| told.1.get(name).copied();
         let mut rules = compile(&self.config.rules, at, ifindex)?;
         let classes = self.classes.of_rules(&self.config);
-        // The place before the first rule's is the default class's.
+        // Index 0 is the default class, the first rule follows.
         for (place, class) in rules.class.iter_mut().skip(1).zip(classes) {
             *place = class.0;
         }
@@ -90,7 +90,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Not before the host has been seen: the programs of an earlier process go on as they were told until then.
+    /// Nothing is written before the host has been inspected: adopted programs continue with what they have until then.
     pub(super) fn set_settings(&mut self) -> anyhow::Result<()> {
         let Some(routes_kernel) = self.routes_kernel else {
             return Ok(());
@@ -103,8 +103,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Which links have no NAT: those that had flows of the other kind have ended them. And whether routing rules of others may
-    /// speak of the LAN.
+    /// Writes which links have no NAT (links whose NAT changed have ended their flows), and whether routing rules of others may
+    /// apply to the LAN.
     fn tell_routing(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         let now = (self.routed_links(), Some(plane::routes_kernel(wanted)));
         if (self.routed, self.routes_kernel) != now {
@@ -127,7 +127,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.routed & (1 << link_place(id.0, family)) != 0
     }
 
-    /// New paths.
+    /// Writes new and changed paths.
     fn tell_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         for (id, family, view) in paths(&wanted.links) {
             let told = self
@@ -155,7 +155,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Those that are no longer configured.
+    /// Removes paths of links that are no longer configured.
     pub(super) fn forget_links(&mut self, ids: impl Iterator<Item = LinkId>) -> anyhow::Result<()> {
         for id in ids.filter(|id| self.slots.name(*id).is_none()) {
             for family in Family::ALL {
@@ -175,7 +175,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// What an earlier process has set is compared, too.
+    /// Values that an earlier process has set are compared, too.
     fn tell_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) {
         if let Err(error) = self.plane.set_own_macs(macs) {
             self.shell.put_off(&format!(
@@ -185,7 +185,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// A device may vanish between the look and the attachment: the next look sees that.
+    /// A device may vanish between inspection and attachment: the next inspection notices that.
     fn tell_devices(&mut self, wanted: &BTreeMap<u32, Attachment>) {
         let stale = self.stale_programs(wanted);
         for ifindex in stale {

@@ -1,9 +1,9 @@
-//! How an instance runs, whatever its roles: a gateway, a trunk, or both.
+//! Runs the roles of an instance: a gateway, services, a trunk, or several of them.
 //!
-//! Each role has a life of its own ([`live`]): it starts, and undoes what it did if that fails; then it takes in turn what happens, until it
-//! is told to stop; then it ends, so that the host is as it was. All lives are tasks of one thread, and none touches what is another's:
-//! while one waits for the host, fails, or is gone, the others go on. What is particular to a role stands behind [`Role`]; what every role
-//! has is its [`Shell`]. What the instance has once (the socket, the signals, the file) is [`serve`]'s, which passes on [`Order`]s.
+//! Each role has its own task ([`live`]): it starts, and undoes what it did if that fails; then it handles one event at a time, until it
+//! is told to stop; then it restores the host. All tasks share one thread, and none changes the state of another:
+//! while one waits for the host, fails, or has ended, the others go on. [`Role`] is what differs between roles; what every role
+//! has is its [`Shell`]. [`serve`] owns what the instance has once (the socket, the signals, the file), and passes on [`Order`]s.
 
 mod board;
 mod serve;
@@ -28,54 +28,54 @@ pub(crate) use board::Place;
 pub(crate) use serve::{Opened, serve};
 pub(crate) use state::Shell;
 
-/// Rates are taken, and what failed is tried again.
+/// How often rates are computed, and failed actions are tried again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What an instance is to the network: all that its loop owns. An error means that the data path cannot be spoken with; it
-/// goes on by itself.
+/// A role, with all state that its task owns. An error means that the data path cannot be reached; the data path
+/// continues by itself.
 pub(crate) trait Role: Sized {
     type Config;
-    /// As messages call it.
+    /// Its name in messages.
     const NAME: &'static str;
-    /// What the log says once packets move.
+    /// The line of the log once packets move.
     const AT_WORK: &'static str;
 
-    /// Its part of a file; none if that gives the instance no such role.
+    /// Its part of a file; none if the file has no such role.
     fn config_of(configuration: &Configuration) -> Option<Self::Config>;
-    /// By which its lines of the log are told from those of others.
+    /// The name that its lines of the log begin with if there are several roles.
     fn span() -> Span;
-    /// Whether it is this role that a request is for. Every role answers for its status.
+    /// Whether a request is for this role. A request for the status is for every role.
     fn answers(request: &Request) -> bool;
-    /// Tells the data path everything: packets move from here on.
+    /// Writes everything to the data path: packets move from here on.
     async fn start(&mut self) -> anyhow::Result<()>;
     fn shell(&self) -> &Shell;
     /// What it is doing now, in a few words.
     fn work(&self) -> String {
         Self::AT_WORK.to_owned()
     }
-    /// What whoever watches it should know now, a line each, the gravest first.
+    /// Alarms for whoever watches it, a line each, the gravest first.
     fn alarms(&self) -> Vec<String> {
         self.troubles()
     }
-    /// What keeps it from being as it should, a line each: what, where, and what to do.
+    /// Troubles that keep it from working as configured, a line each: what, where, and what to do.
     fn troubles(&self) -> Vec<String>;
-    /// Takes in what happens beside orders and time. Cancel-safe: what then has to be waited for is [`turn`](Self::turn)'s.
+    /// Waits for the next event that is neither an order nor time, and notes it. Cancel-safe: [`turn`](Self::turn) does what takes time.
     async fn event(&mut self) -> anyhow::Result<()>;
     fn tick(&mut self) -> anyhow::Result<()>;
-    /// When to call [`turn`](Self::turn) if nothing happens before.
+    /// When to call [`turn`](Self::turn) if no event comes before.
     fn turn_at(&self) -> Instant;
-    /// Does what is due. Called after anything that happened, too.
+    /// Does what is due. Called after each event, too.
     async fn turn(&mut self) -> anyhow::Result<()>;
     async fn answer(&mut self, call: Call) -> anyhow::Result<()>;
-    /// Whether this host can do as a configuration says. Changes nothing that a packet meets.
+    /// Checks that this host can do what a configuration says. Changes nothing that affects packets.
     async fn check_config(&mut self, config: &Self::Config) -> Result<(), Error>;
-    /// Does as a checked configuration says, and replies when that is done.
+    /// Applies a checked configuration, and replies when that is done.
     async fn adopt_config(
         &mut self,
         config: Self::Config,
         reply: oneshot::Sender<Response>,
     ) -> anyhow::Result<()>;
-    /// Detaches the data path, then puts the host back: what is still under way must not meet a host half put back.
+    /// Detaches the data path, then restores the host: packets under way must not meet a host that is half restored.
     async fn close(self) -> anyhow::Result<()>;
 }
 
@@ -94,15 +94,15 @@ pub(crate) fn tell_status(
     let _ = reply.send(response);
 }
 
-/// What a role is told to do.
+/// An order to a role.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To begin: the first of all. Replies when packets move, and never if they do not.
+    /// Start: always the first order. Replies when packets move, and never if they do not.
     Start(oneshot::Sender<()>),
     Answer(Call),
-    /// To say whether it can do as this file says.
+    /// Check that it can do what this file says.
     Check(Arc<Configuration>, oneshot::Sender<Result<(), Error>>),
-    /// To do as the file says that it has checked last.
+    /// Apply the file that it has checked last.
     Adopt(oneshot::Sender<Response>),
     Stop {
         /// The data path stays as it is, as after a crash.
@@ -110,7 +110,7 @@ pub(crate) enum Order {
     },
 }
 
-/// What a signal asks for.
+/// The order that a signal gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     Reload,

@@ -1,4 +1,4 @@
-//! What an instance has once, for all of its roles: the control socket, the signals, its file, its end.
+//! Owns what an instance has once for all its roles: the control socket, the signals, the configuration file, and the shutdown.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::notify::notify;
 const CALLS_WAITING_MAX: usize = 16;
 /// Of one role.
 const ORDERS_WAITING_MAX: usize = CALLS_WAITING_MAX;
-/// Ample for one short line to a socket of this machine.
+/// The longest that writing a short line to a local socket may take.
 const ANSWER_WRITTEN: Duration = Duration::from_millis(50);
 
 type Life = LocalBoxFuture<'static, anyhow::Result<()>>;
 type Begin = Box<dyn FnOnce(mpsc::Receiver<Order>, Place) -> Life>;
 
-/// A role that the file names: what there is to begin, or why there is nothing.
+/// A role that the file names: ready to start, or the reason why it cannot.
 pub(crate) struct Opened {
     name: &'static str,
     answers: fn(&Request) -> bool,
@@ -48,8 +48,8 @@ impl Opened {
     }
 }
 
-/// From start to stop. The caller holds the instance's lock; `ready` is called once packets move. A role that fails is told of, and the
-/// others go on; without any the instance has failed.
+/// Runs an instance from start to stop. The caller holds its lock; `ready` is called once packets move. A role that fails is reported, and the
+/// others go on; if none is left the instance has failed.
 pub(crate) async fn serve(
     roles: Vec<Opened>,
     file: &Path,
@@ -74,7 +74,7 @@ pub(crate) async fn serve(
         roles.board.open();
         let end = roles.take_turns(&mut requests, &mut signals).await;
         notify("STOPPING=1");
-        // Whoever asks from here on hears that the daemon is stopping.
+        // Requests from here on are answered: the daemon is stopping.
         drop(requests);
         let end = end?;
         let stopped = roles.stop(end.keep_forwarding).await;
@@ -96,7 +96,7 @@ pub(crate) async fn serve(
 struct End {
     /// The data path stays as it is, as after a crash.
     keep_forwarding: bool,
-    /// Who asked for it by the control socket.
+    /// The request by the control socket that asked for it, if any.
     reply: Option<oneshot::Sender<Response>>,
 }
 
@@ -114,7 +114,7 @@ impl End {
     }
 }
 
-/// A role as the others see it.
+/// A role, as the rest of the instance knows it.
 struct Seat {
     name: &'static str,
     answers: fn(&Request) -> bool,
@@ -125,7 +125,7 @@ struct Seat {
 
 enum Alive {
     Works(mpsc::Sender<Order>),
-    /// Its data path, if it has one, goes on by itself.
+    /// It has failed. Its data path, if it has one, continues by itself.
     Failed(anyhow::Error),
     Ended,
 }
@@ -164,7 +164,7 @@ impl Seat {
     }
 }
 
-/// The roles of an instance, and their lives.
+/// The roles of an instance, and their tasks.
 struct Roles {
     instance: String,
     file: PathBuf,
@@ -176,7 +176,7 @@ struct Roles {
 type Ended = Result<(tokio::task::Id, anyhow::Result<()>), JoinError>;
 
 impl Roles {
-    /// Each waits for its first order. Where there are several their lines of the log are told apart.
+    /// Spawns a task for each role, which waits for its first order. If there are several, their log lines begin with their names.
     fn begin(opened: Vec<Opened>, file: &Path, paths: &Paths) -> Self {
         let mut roles = Self {
             instance: paths.instance().to_owned(),
@@ -214,7 +214,7 @@ impl Roles {
         roles
     }
 
-    /// One that cannot start does not keep the others from it.
+    /// Starts the roles. One that cannot start does not affect the others.
     async fn start(&mut self) -> anyhow::Result<()> {
         for index in 0..self.seats.len() {
             let (started, is_started) = oneshot::channel();
@@ -270,7 +270,7 @@ impl Roles {
         }
     }
 
-    /// Without any that works, the instance has failed.
+    /// If no role works, the instance has failed.
     fn tell_failures(&mut self) -> anyhow::Result<()> {
         if !self.seats.iter().any(Seat::works) {
             return self.failure().map_or(Ok(()), Err);
@@ -301,7 +301,7 @@ impl Roles {
         first
     }
 
-    /// The loop, until somebody says stop.
+    /// Handles requests and signals until one of them says stop.
     async fn take_turns(
         &mut self,
         calls: &mut mpsc::Receiver<Call>,
@@ -327,7 +327,7 @@ impl Roles {
         }
     }
 
-    /// A wrong file changes nothing of any role.
+    /// Reloads the file. A wrong one changes nothing in any role.
     async fn reload(&self, reply: Option<oneshot::Sender<Response>>) {
         if let Err(error) = self.check().await {
             tracing::error!("configuration not reloaded: {error}");
@@ -356,7 +356,7 @@ impl Roles {
         });
     }
 
-    /// Whether every role can do as the file says now.
+    /// Has every role check the file as it is now.
     async fn check(&self) -> Result<(), Error> {
         let configuration = Arc::new(Configuration::load(&self.file)?);
         let own: Vec<_> = self.seats.iter().map(|seat| seat.name).collect();
@@ -381,7 +381,7 @@ impl Roles {
         Ok(())
     }
 
-    /// What each says of itself. One that cannot say anything is told of as if it had failed.
+    /// Joins the status of all roles. One that does not answer is shown as failed.
     async fn status(&self, reply: oneshot::Sender<Response>) {
         let mut asked = Vec::new();
         for seat in &self.seats {
@@ -421,7 +421,7 @@ impl Roles {
         });
     }
 
-    /// To the role that is asked.
+    /// Passes a request on to the role that answers it.
     async fn pass_on(&self, request: Request, reply: oneshot::Sender<Response>) {
         let asked = self.seats.iter().find(|seat| (seat.answers)(&request));
         let response = match asked {

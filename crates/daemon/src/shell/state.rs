@@ -1,4 +1,4 @@
-//! What every role has: a name, a clock, and how far its data path is behind the host.
+//! The state that every role has: a name, a clock, and how far its data path is behind the host.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use super::trouble::Troubles;
 /// How far the data path is behind the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behind {
-    /// It was told all that was seen.
+    /// It has all that the last inspection found.
     Nothing,
-    /// It was told what is lost, and the rest waits for flows that are being ended.
+    /// It has the losses; the rest waits until the flows that are being ended have ended.
     Rest,
-    /// The host has, or may have, changed since it was looked at.
+    /// The host has, or may have, changed since the last inspection.
     Look {
-        /// And the rest of the look before waits as well.
+        /// The rest of the inspection before waits as well.
         has_rest: bool,
     },
 }
@@ -26,9 +26,9 @@ enum Behind {
 #[derive(Debug)]
 pub(crate) struct Shell {
     pub instance: String,
-    /// An earlier run's data path was taken over.
+    /// Whether the data path of an earlier run was adopted.
     pub adopted: bool,
-    /// What could not be told, or done on the host: the next tick tries again.
+    /// What could not be written to the data path, or done on the host: the next tick tries again.
     pub troubles: Troubles,
     origin: Instant,
     behind: Behind,
@@ -76,21 +76,21 @@ impl Shell {
 
     // ---- the host
 
-    /// It has, or may have, changed: the next turn looks at it.
+    /// The host has, or may have, changed: the next turn inspects it.
     pub fn look_soon(&mut self) {
         self.behind = Behind::Look {
             has_rest: self.has_rest(),
         };
     }
 
-    /// As [`look_soon`](Self::look_soon), for what failed at the last look, too.
+    /// The same if something failed at the last inspection.
     pub fn look_again_after_trouble(&mut self) {
         if !self.troubles.is_clear() {
             self.look_soon();
         }
     }
 
-    /// Whether it is to be looked at now; whoever asks does so.
+    /// Whether the host has to be inspected now; the caller then does so.
     pub fn take_look(&mut self) -> bool {
         let Behind::Look { has_rest } = self.behind else {
             return false;
@@ -103,7 +103,7 @@ impl Shell {
         true
     }
 
-    /// The data path was told all that was seen, or what is lost and no more.
+    /// Notes that the data path has all that the inspection found, or only the losses.
     pub fn told(&mut self, is_all: bool) {
         self.behind = match (self.behind, is_all) {
             (Behind::Look { .. }, _) => Behind::Look { has_rest: !is_all },
@@ -112,7 +112,7 @@ impl Shell {
         };
     }
 
-    /// What is left of the last look can be told now.
+    /// Whether the rest of the last inspection can be written now.
     pub fn tell_rest_soon(&mut self) {
         if self.has_rest() {
             self.look_soon();
@@ -125,15 +125,15 @@ impl Shell {
 
     // ---- what went wrong
 
-    /// The next tick tries again. What lasts is said: the host may have changed since it was looked at, and the next look
-    /// sees that.
+    /// Notes a failure; the next tick tries again. It is logged if it lasts: the host may have changed since the inspection, and the
+    /// next one notices that.
     pub fn put_off(&mut self, trouble: &str) {
         if self.troubles.meet(trouble) {
             tracing::warn!("{trouble}");
         }
     }
 
-    /// What was met at more than one look, a line each.
+    /// Failures that more than one inspection has met, a line each.
     pub fn standing(&self) -> Vec<String> {
         self.troubles.standing().map(str::to_owned).collect()
     }

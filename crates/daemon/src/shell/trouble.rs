@@ -1,30 +1,30 @@
-//! What keeps the host from being as it should, and when to say so.
+//! Troubles that keep the host from being as configured, and when to log them.
 
 use std::collections::BTreeMap;
 
-/// A device may vanish between a look at the host and what is done with it: trouble is said if the next look meets it,
+/// A device may vanish between an inspection and what is done then. So a trouble is logged only if the next inspection meets it,
 /// too.
 const SAID_AT: u32 = 2;
 
-/// What the looks at the host have met.
+/// Troubles that the last two inspections of the host have met.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles(BTreeMap<String, Trouble>);
 
 #[derive(Debug, Default)]
 struct Trouble {
     looks_in_a_row: u32,
-    /// In this look.
+    /// Met in this inspection.
     is_met: bool,
 }
 
 impl Troubles {
-    /// What the look before did not meet is gone.
+    /// Begins an inspection; troubles that the one before did not meet are gone.
     pub fn begin_look(&mut self) {
         self.0
             .retain(|_, trouble| std::mem::take(&mut trouble.is_met));
     }
 
-    /// Whether it is to be said: once, for as long as it lasts.
+    /// Whether to log it: once, for as long as it lasts.
     pub fn meet(&mut self, words: &str) -> bool {
         let trouble = self.0.entry(words.to_owned()).or_default();
         if std::mem::replace(&mut trouble.is_met, true) {
@@ -34,7 +34,7 @@ impl Troubles {
         trouble.looks_in_a_row == SAID_AT
     }
 
-    /// Those that more than one look has met: what was said and is still so.
+    /// Troubles that more than one inspection has met: they were logged and last.
     pub fn standing(&self) -> impl Iterator<Item = &str> {
         self.0
             .iter()
