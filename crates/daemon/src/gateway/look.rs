@@ -18,7 +18,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let mut snapshot = match self.surroundings.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.shell.put_off(&format!("host: {error:#}"));
+                self.shell.report_and_retry(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
@@ -55,7 +55,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             .surroundings
             .keep_claims(&self.config, has_stale_programs);
         if let Err(error) = kept {
-            self.shell.put_off(&format!("{error:#}"));
+            self.shell.report_and_retry(&format!("{error:#}"));
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let tested = self.checks.tested();
         let kept = orders.and_then(|()| self.surroundings.keep_tested(&tested));
         if let Err(error) = kept {
-            self.shell.put_off(&format!(
+            self.shell.report_and_retry(&format!(
                 "{error:#}: make room there, or a crash forgets the orders and what was changed on the host"
             ));
         }
@@ -133,14 +133,14 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             .surroundings
             .apply(&self.config, &self.seen, &self.ways);
         for error in failed.await {
-            self.shell.put_off(&format!("host: {error:#}"));
+            self.shell.report_and_retry(&format!("host: {error:#}"));
         }
         let mark = self.surroundings.fallback_mark(&self.config);
         if mark == self.fallback_mark {
             return;
         }
         if let Err(error) = self.set_settings() {
-            self.shell.put_off(&format!("{error:#}"));
+            self.shell.report_and_retry(&format!("{error:#}"));
         }
     }
 }

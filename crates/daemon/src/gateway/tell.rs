@@ -169,7 +169,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn tell_routes(&mut self, routes: Vec<Route>, masses: Vec<(MassKey, Verdict)>) {
         match self.surroundings.set_routes(&routes, &masses) {
             Ok(()) => (self.told.routes, self.told.masses) = (routes, masses),
-            Err(error) => self.shell.put_off(&format!(
+            Err(error) => self.shell.report_and_retry(&format!(
                 "routes: the programs know those of before: {error:#}; tried again every second"
             )),
         }
@@ -178,7 +178,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Values that an earlier process has set are compared, too.
     fn tell_own_macs(&mut self, macs: &BTreeSet<(u32, [u8; 6])>) {
         if let Err(error) = self.plane.set_own_macs(macs) {
-            self.shell.put_off(&format!(
+            self.shell.report_and_retry(&format!(
                 "hardware addresses of devices above those of the gateway: their frames are left to the kernel: {}; tried again every second",
                 with_causes(&error)
             ));
@@ -194,7 +194,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                     self.told.attachments.remove(&ifindex);
                     self.inherited.remove(&ifindex);
                 }
-                Err(error) => self.shell.put_off(&self.not_detached(ifindex, &error)),
+                Err(error) => self
+                    .shell
+                    .report_and_retry(&self.not_detached(ifindex, &error)),
             }
         }
         for (ifindex, attachment) in wanted {
@@ -208,7 +210,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 Ok(()) => {
                     self.told.attachments.insert(*ifindex, attachment.clone());
                 }
-                Err(error) => self.shell.put_off(&self.not_attached(attachment, &error)),
+                Err(error) => self
+                    .shell
+                    .report_and_retry(&self.not_attached(attachment, &error)),
             }
         }
     }

@@ -111,7 +111,7 @@ impl ServicesRole {
         let snapshot = match self.host.netlink.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.shell.put_off(&format!("host: {error:#}"));
+                self.shell.report_and_retry(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
@@ -123,7 +123,7 @@ impl ServicesRole {
         let kept = claims.keep_for(SERVICE, &devices, is_all_told);
         drop(claims);
         if let Err(error) = kept {
-            self.shell.put_off(&format!("{error:#}"));
+            self.shell.report_and_retry(&format!("{error:#}"));
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl ServicesRole {
                 None => Err(format!("{name}: no such device")),
             };
             if let Err(trouble) = attached {
-                self.shell.put_off(&trouble);
+                self.shell.report_and_retry(&trouble);
             }
         }
         let wanted: Vec<u32> = self
@@ -258,7 +258,7 @@ impl ServicesRole {
                 .try_for_each(|ifindex| self.plane.detach(ifindex))
         });
         if let Err(trouble) = detached {
-            self.shell.put_off(&trouble.to_string());
+            self.shell.report_and_retry(&trouble.to_string());
         }
     }
 

@@ -127,7 +127,7 @@ impl Shell {
 
     /// Notes a failure; the next tick tries again. It is logged if it lasts: the host may have changed since the inspection, and the
     /// next one notices that.
-    pub fn put_off(&mut self, trouble: &str) {
+    pub fn report_and_retry(&mut self, trouble: &str) {
         if self.troubles.meet(trouble) {
             tracing::warn!("{trouble}");
         }
@@ -168,7 +168,7 @@ mod tests {
         let mut shell = Shell::new("a", true);
         shell.look_again_after_trouble();
         assert!(!shell.take_look());
-        shell.put_off("routes: no room");
+        shell.report_and_retry("routes: no room");
         shell.look_again_after_trouble();
         assert!(shell.take_look());
     }

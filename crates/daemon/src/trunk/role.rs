@@ -119,7 +119,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
     async fn read_queues(&mut self) {
         match self.surroundings.queues().await {
             Ok(queues) => self.queues = queues,
-            Err(error) => self.shell.put_off(&format!("queues: {error:#}")),
+            Err(error) => self.shell.report_and_retry(&format!("queues: {error:#}")),
         }
     }
 
@@ -154,7 +154,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
         let snapshot = match self.surroundings.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.shell.put_off(&format!("host: {error:#}"));
+                self.shell.report_and_retry(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
@@ -172,12 +172,12 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
             .filter(|sublink| snapshot.devices.contains_key(&sublink.device));
         let devices: Vec<&str> = present.map(|sublink| sublink.device.as_str()).collect();
         if let Err(error) = self.surroundings.loosen(&devices) {
-            self.shell.put_off(&format!("host: {error:#}"));
+            self.shell.report_and_retry(&format!("host: {error:#}"));
         }
         let is_all_told = self.shell.troubles.is_clear();
         let kept = self.surroundings.keep_claims(&self.config, is_all_told);
         if let Err(error) = kept {
-            self.shell.put_off(&format!("{error:#}"));
+            self.shell.report_and_retry(&format!("{error:#}"));
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
             None => Err(format!("{}: no such device", self.config.device)),
         };
         if let Err(trouble) = attached {
-            self.shell.put_off(&trouble);
+            self.shell.report_and_retry(&trouble);
         }
     }
 
