@@ -6,8 +6,8 @@ use std::time::Duration;
 use anabranch_config::{Source, Span};
 use anabranch_core::checks::{Check, Expect, Page, Schedule, Target, Test, is_plain, is_status};
 
-use super::Link;
 use super::file::{CheckTable, ExpectTable, OneOrMore};
+use super::link::Link;
 use crate::error::BadInput;
 
 /// Of all links.

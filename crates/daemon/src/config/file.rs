@@ -14,7 +14,7 @@ use anabranch_core::checks::Target;
 use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, OnReturn, Typed};
 
-use super::{Fallback, Forwards, Inbound, LanSources, UdpFilter};
+use super::words::{Fallback, Forwards, Inbound, LanSources, UdpFilter};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,12 +1,19 @@
 mod checks;
 mod rules;
 
+use std::time::Duration;
+
 use anabranch_core::algorithm::Retry;
+use anabranch_core::checks::Target;
 use anabranch_core::rules::Direction;
+use anabranch_core::rules::file::Remark;
+use anabranch_core::{Algorithm, Family};
+use anabranch_policy::abi::RESERVED_MAX;
 
 use super::*;
 
 use crate::plane;
+use crate::probe::DEFAULT_TARGETS;
 
 const MINIMAL: &str = r#"
 lan = ["eth0"]

@@ -1,0 +1,49 @@
+//! Whom probes ask, as written.
+
+use anabranch_config::Source;
+use anabranch_core::checks::Target;
+
+use super::file::OneOrMore;
+use crate::error::BadInput;
+
+const TARGETS_MAX: usize = 16;
+
+pub(super) fn targets(
+    source: &Source<'_>,
+    key: &[&str],
+    written: Option<OneOrMore>,
+) -> Result<Option<Vec<Target>>, BadInput> {
+    let Some(OneOrMore(written)) = written else {
+        return Ok(None);
+    };
+    if !(1..=TARGETS_MAX).contains(&written.len()) {
+        return Err(source.bad(key, format!("1 to {TARGETS_MAX} probe targets are allowed")));
+    }
+    let target = |(index, text): (usize, &String)| {
+        let index = index.to_string();
+        let within = [key, &[&index]].concat();
+        let place = source.span(&within).map_or(key, |_| &within);
+        text.parse()
+            .map_err(|problem: String| source.bad(place, problem))
+    };
+    written
+        .iter()
+        .enumerate()
+        .map(target)
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+/// Round trips are measured to an address.
+pub(super) fn node(
+    source: &Source<'_>,
+    written: Option<Target>,
+) -> Result<Option<Target>, BadInput> {
+    match written {
+        Some(Target::Http(_)) => Err(source.bad(
+            &["probe", "node"],
+            "a page is no node; write \"icmp:ADDRESS\", \"dns:ADDRESS\" or \"tcp:ADDRESS:PORT\"",
+        )),
+        node => Ok(node),
+    }
+}

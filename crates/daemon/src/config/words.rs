@@ -1,0 +1,54 @@
+//! Values that are one word of a few.
+
+use serde::Deserialize;
+
+/// What becomes of what begins outside, at a link that translates prefixes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inbound {
+    /// It is dropped, as at any link with NAT.
+    #[default]
+    Drop,
+    /// It reaches the LAN.
+    Allow,
+}
+
+/// By which LAN device a source may come (RFC 3704).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LanSources {
+    /// By the one its route names.
+    Strict,
+    /// By any, where routes of the LAN are asymmetric.
+    Loose,
+}
+
+/// From whom a UDP mapping accepts packets (RFC 4787 REQ-8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UdpFilter {
+    /// From addresses the host has sent to.
+    AddressDependent,
+    /// From anybody.
+    EndpointIndependent,
+}
+
+/// What becomes of new flows of a host over its quota, or when the table is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fallback {
+    /// The kernel's own NAT carries them over the first usable link: connectivity without balancing.
+    Kernel,
+    /// They are refused.
+    Refuse,
+}
+
+/// What becomes of packets from a link to the LAN that belong to no flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forwards {
+    /// They are dropped.
+    Drop,
+    /// They are the kernel's: the administrator forwards ports, or routes prefixes, by rules of his own.
+    Kernel,
+}
