@@ -9,19 +9,38 @@ use bindgen::callbacks::{
 };
 
 const INCLUDE: &str = "../../bpf/include";
+/// The headers of `bpf/policy` that Rust calls functions of.
+const DECISIONS: [&str; 13] = [
+    "bins",
+    "choose",
+    "connection",
+    "drr",
+    "hash",
+    "npt",
+    "paths",
+    "race",
+    "rules",
+    "session",
+    "trace",
+    "tries",
+    "witness",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed={INCLUDE}");
     println!("cargo::rerun-if-changed=../../bpf/policy");
     println!("cargo::rerun-if-changed=src/native.c");
-    compile_decisions();
-    generate_contract();
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    generate_contract(&out);
+    wrap_decisions(&out);
+    compile(&out);
 }
 
-fn compile_decisions() {
+fn compile(out: &Path) {
     let mut build = cc::Build::new();
     build
         .file("src/native.c")
+        .file(out.join("decisions.c"))
         .std("gnu11")
         .opt_level(2)
         .warnings(true)
@@ -35,11 +54,34 @@ fn compile_decisions() {
     build.compile("anabranch_policy_native");
 }
 
-/// Structures, enumerations and numbers as the headers have them, with their comments.
-fn generate_contract() {
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let header = |name| Path::new(INCLUDE).join(name).display().to_string();
+/// With C's integers; only what is asked for, not what it consists of.
+fn builder() -> bindgen::Builder {
     bindgen::Builder::default()
+        .raw_line("use core::primitive::{u8 as __u8, u16 as __u16, u32 as __u32, u64 as __u64};")
+        .allowlist_recursively(false)
+}
+
+/// The inline functions of `bpf/policy`, each behind one that can be linked.
+fn wrap_decisions(out: &Path) {
+    let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/policy");
+    let header = |name: &&str| policy.join(name).with_extension("h").display().to_string();
+    builder()
+        .headers(DECISIONS.iter().map(header))
+        .allowlist_function("ab_.*")
+        .blocklist_type("ab_.*|__be16")
+        .blocklist_function("ab_.*(visit|scan|step).*")
+        .wrap_static_fns(true)
+        .wrap_static_fns_path(out.join("decisions.c"))
+        .generate()
+        .expect("bindgen reads bpf/policy")
+        .write_to_file(out.join("decisions.rs"))
+        .expect("OUT_DIR can be written to");
+}
+
+/// Structures, enumerations and numbers as the headers have them, with their comments.
+fn generate_contract(out: &Path) {
+    let header = |name| Path::new(INCLUDE).join(name).display().to_string();
+    builder()
         .header(header("anabranch.h"))
         .header(header("bins.h"))
         .header(header("former.h"))
@@ -49,9 +91,7 @@ fn generate_contract() {
         .header("../../bpf/policy/tries.h")
         // The comments of the headers are ordinary ones.
         .clang_arg("-fparse-all-comments")
-        .raw_line("use core::primitive::{u8 as __u8, u16 as __u16, u32 as __u32, u64 as __u64};")
         .allowlist_item("(ab|AB)_.*")
-        .allowlist_recursively(false)
         // Reasons are rows of a table, see `reasons`.
         .blocklist_item("AB_(|TRUNK_|SERVICE_)REASON.*|ab_(|trunk_|service_)reason")
         // What bpf/policy has beside its enumerations.

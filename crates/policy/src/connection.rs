@@ -17,17 +17,17 @@ pub enum Sender {
 
 /// `state` after a segment with these TCP flags.
 pub fn after(state: u32, sender: Sender, flags: u8) -> u32 {
-    state | ffi::connection_learn(state, sender == Sender::Server, flags)
+    state | ffi::ab_connection_learn(state, sender == Sender::Server, flags)
 }
 
 /// Whether a segment with these TCP flags, of the client, begins another connection in its place.
 pub fn gives_way(state: u32, flags: u8) -> bool {
-    ffi::connection_gives_way(state, flags)
+    ffi::ab_connection_gives_way(state, flags)
 }
 
 /// How long nothing may be seen of a connection before it is forgotten.
 pub fn timer(state: u32) -> Duration {
-    Duration::from_nanos(ffi::connection_timer_ns(state))
+    Duration::from_nanos(ffi::ab_connection_timer_ns(state))
 }
 
 #[cfg(test)]

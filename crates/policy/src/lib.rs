@@ -122,12 +122,12 @@ pub struct Tried(pub u16);
 impl Tried {
     /// With `target`.
     pub fn with(self, target: u16) -> Tried {
-        Tried(self.0 | ffi::tried(target) as u16)
+        Tried(self.0 | ffi::ab_tried(target) as u16)
     }
 
     /// Whether `target`, or one that is not told apart from it, was tried.
     pub fn contains(self, target: u16) -> bool {
-        u32::from(self.0) & ffi::tried(target) != 0
+        u32::from(self.0) & ffi::ab_tried(target) != 0
     }
 }
 
@@ -173,16 +173,17 @@ pub fn choose_and_race(
     request: &Request,
 ) -> (Decision, u32, u32) {
     let mut raw = request.raw();
-    let tried = request.tried.0.into();
-    let decision = ffi::choose(now, gauges, table, &mut raw, tried, request.full);
-    let asked = ffi::asked_links(&raw, &decision);
+    let mut decision = abi::Decision::default();
+    ffi::ab_avoid(&mut raw, request.tried.0.into(), request.full);
+    ffi::ab_choose(now, gauges, table, &mut raw, &mut decision);
+    let asked = ffi::ab_asked_links(&raw, &decision);
     let decision =
         Decision::try_from(decision).expect("choose.h and the enumeration know the same reasons");
     let rivals = match decision {
         Decision {
             target: Some(first),
             why: Why::Race | Why::Probed,
-        } => ffi::rivals(&raw, first),
+        } => ffi::ab_rivals(&raw, first),
         _ => 0,
     };
     (decision, rivals, asked)
@@ -246,44 +247,44 @@ impl Choice {
 
     /// How far the choice for a flow to `remote_port` reaches: `ab_reach`. 0 for ICMP.
     pub fn reach(&self, remote_port: u16) -> Granularity {
-        Granularity::try_from(ffi::reach(self, abi::BePort::new(remote_port)))
+        Granularity::try_from(ffi::ab_reach(self, abi::BePort::new(remote_port)))
             .expect("a granularity that was installed")
     }
 
     /// Whether [`Request::draw`] counts choices: `ab_takes_turns`.
     pub fn takes_turns(&self) -> bool {
-        ffi::takes_turns(self)
+        ffi::ab_takes_turns(self)
     }
 
     /// [`Request::hash`] of a flow as its opener sends it: `ab_hash_for`. Ports in host order.
     pub fn hash_for(&self, src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
         let [sport, dport] = [sport, dport].map(abi::BePort::new);
-        ffi::hash_for(self, &src, &dst, sport, dport)
+        ffi::ab_hash_for(self, &src, &dst, sport, dport)
     }
 
     /// The link of the session whose hash is `hash`, if `word` is what is remembered of it and it is not forgotten at `now_ns`:
     /// `ab_session_link` of `bpf/policy/session.h`.
     pub fn session_link(&self, word: u64, hash: u64, now_ns: u64) -> Option<u16> {
-        let link = ffi::session_link(self, word, hash, now_ns);
+        let link = ffi::ab_session_link(self, word, ffi::ab_session_trace(hash), now_ns);
         (link != abi::NO_TARGET).then_some(link)
     }
 
     /// Whether a flow that begins with a SYN of `payload` bytes may race over all usable links, but for the rate: `ab_may_race`
     /// of `bpf/policy/race.h`.
     pub fn may_race(&self, request: &Request, payload: u32) -> bool {
-        ffi::may_race(self, &request.raw(), payload)
+        ffi::ab_may_race(self, &request.raw(), payload)
     }
 
     /// One race less of what the rate of the class allows: `ab_spend_race`. `full_ns` is when all of it will be there again;
     /// none if no race is left at `now_ns`.
     pub fn spend_race(&self, full_ns: u64, now_ns: u64) -> Option<u64> {
-        Some(ffi::spend_race(self, full_ns, now_ns)).filter(|next| *next != 0)
+        Some(ffi::ab_spend_race(self, full_ns, now_ns)).filter(|next| *next != 0)
     }
 
     /// What a SYN means whose flow is bound as `attempt` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with
     /// the sequence number of the flow's first.
     pub fn judge_syn(&self, state: u32, is_same: bool, attempt: &Attempt) -> Syn {
-        Syn::try_from(ffi::judge_syn(
+        Syn::try_from(ffi::ab_judge_syn(
             self,
             state,
             is_same,
@@ -295,7 +296,7 @@ impl Choice {
 
     /// What an attempt that goes on from `target` has tried: `ab_tried_with`.
     pub fn tried_with(&self, tried: Tried, target: u16) -> Tried {
-        Tried(ffi::tried_with(self, tried.0.into(), target) as u16)
+        Tried(ffi::ab_tried_with(self, tried.0.into(), target) as u16)
     }
 }
 
@@ -307,31 +308,31 @@ impl Rules {
 
     /// The class of a flow with these traits, 0 for the default: `ab_class_of` of `bpf/policy/rules.h`.
     pub fn class_of(&self, traits: &abi::Traits) -> u16 {
-        ffi::class_of(self, traits) as u16
+        ffi::ab_class_of(self, traits) as u16
     }
 }
 
 /// What is remembered of a session, of which a flow on `link` begins at `now_ns`: `ab_session_word` of `bpf/policy/session.h`.
 pub fn session_word(hash: u64, link: u16, now_ns: u64) -> u64 {
-    ffi::session_word(hash, link, now_ns)
+    ffi::ab_session_word(ffi::ab_session_trace(hash), link, now_ns)
 }
 
 /// What the state of a LAN entry bears of its key: `ab_trace` of `bpf/policy/trace.h`.
 pub fn trace(lan_key: &abi::FlowKey) -> u32 {
-    ffi::trace(lan_key)
+    ffi::ab_trace(lan_key)
 }
 
 /// `address` with the first `prefix_len` bits (1 to 64) of `prefix` instead of its own, and with its sum as before (RFC 6296):
 /// `ab_npt` of `bpf/policy/npt.h`. None where the RFC has none.
 pub fn translate_prefix(address: Ipv6Addr, prefix: Ipv6Addr, prefix_len: u8) -> Option<Ipv6Addr> {
     let mut translated = abi::Addr::from(address);
-    ffi::npt(&mut translated, &prefix.into(), prefix_len.into())
+    ffi::ab_npt(&mut translated, &prefix.into(), prefix_len.into())
         .then(|| Ipv6Addr::from(translated.0))
 }
 
 /// The hash of a flow: `ab_flow_hash` of `bpf/policy/hash.h`. Ports in host order.
 pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
-    ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
+    ffi::ab_flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
 }
 
 /// One way a packet can leave a program; its number is its place in [`reasons`], [`trunk_reasons`] or [`service_reasons`].

@@ -23,7 +23,17 @@ impl Choice {
     /// with a SYN, whose answer will tell.
     pub fn know(&self, paths: Option<&Paths>, now_ns: u64, tells: bool) -> Known {
         match paths.filter(|_| self.learns()) {
-            Some(paths) => ffi::know(self, paths, now_ns, tells),
+            Some(paths) => {
+                let mut request = abi::Request::default();
+                ffi::ab_know(self, paths, &mut request, now_ns, tells);
+                Known {
+                    fresh: request.fresh,
+                    unknown: request.unknown,
+                    untold: request.untold != 0,
+                    response_us: request.response_us,
+                    loss: request.loss,
+                }
+            }
             None => Known {
                 untold: tells && self.learns(),
                 ..Known::default()
@@ -38,7 +48,7 @@ impl Choice {
 
     /// The SYN that took a link when [`syn_sent`] said `sent`, and at no other time, has been answered.
     pub fn learn_answer(&self, path: &mut Path, sent: u32, now_ns: u64) {
-        ffi::learn_answer(self, path, sent, now_ns);
+        ffi::ab_learn_answer(self, path, sent, now_ns);
     }
 
     /// The same SYN, which took `link`, has not been answered, and is repeated. `silence` is its host's.
@@ -50,18 +60,18 @@ impl Choice {
         sent: u32,
         now_ns: u64,
     ) {
-        ffi::learn_silence(self, path, silence, link.into(), sent, now_ns);
+        ffi::ab_learn_silence(self, path, silence, link.into(), sent, now_ns);
     }
 
     /// What a flow of the host of `silence` goes by, of what is known.
     pub fn heed(&self, known: &mut Known, silence: &Silence, now_ns: u64) {
-        known.fresh = ffi::heeded(self, silence, known.fresh, now_ns);
+        known.fresh = ffi::ab_heeded(self, silence, known.fresh, now_ns);
     }
 }
 
 /// When a SYN takes a link, in a word that is never 0.
 pub fn syn_sent(now_ns: u64) -> u32 {
-    ffi::syn_sent(now_ns)
+    ffi::ab_syn_sent(now_ns)
 }
 
 impl Prefix {
@@ -74,7 +84,9 @@ impl Prefix {
 
     /// Of which `address` is.
     pub fn of(address: IpAddr) -> Prefix {
-        ffi::prefix_of(&address.into())
+        let mut prefix = Prefix::default();
+        ffi::ab_prefix_of(&mut prefix, &address.into());
+        prefix
     }
 
     /// The first address and the number of leading bits.

@@ -23,7 +23,7 @@ pub type Table = [u16; BINS];
 
 /// SH: the `hash mod n`-th of the `n` usable sublinks.
 pub fn by_hash(hash: u32, usable: u64) -> Option<u16> {
-    some(ffi::sublink_by_hash(hash, usable))
+    some(ffi::ab_sublink_by_hash(hash, usable))
 }
 
 /// The hash of the Linux bonding driver, `xmit_hash_policy=layer3+4`, for unfragmented TCP and UDP: ports XOR addresses,
@@ -52,18 +52,18 @@ fn folded(address: IpAddr) -> u32 {
 
 /// The bin of a flow, below [`BINS`]: `hash mod 1024`.
 pub fn bin(hash: u32) -> u16 {
-    ffi::bin(hash) as u16
+    ffi::ab_bin(hash) as u16
 }
 
 /// DH and DHFV: what the table says, or [`by_hash`] while that sublink is not usable.
 pub fn by_bin(table: &Table, hash: u32, usable: u64) -> Option<u16> {
-    some(ffi::sublink_by_bin(table, hash, usable))
+    some(ffi::ab_sublink_by_bin(table, hash, usable))
 }
 
 /// Weighted rendezvous hashing: each usable sublink has its weight's share of the flows. Weights are
 /// clamped as by [`choose`](crate::choose).
 pub fn by_rendezvous(sublinks: &Sublinks, hash: u32) -> Option<u16> {
-    some(ffi::sublink_by_rendezvous(sublinks, hash))
+    some(ffi::ab_sublink_by_rendezvous(sublinks, hash))
 }
 
 impl Flowlet {
@@ -76,12 +76,12 @@ impl Flowlet {
         gap_ns: u64,
         fresh: impl FnOnce() -> Option<u16>,
     ) -> Option<u16> {
-        let sublink = if ffi::flowlet_lasts(self, usable, now_ns, gap_ns) {
+        let sublink = if ffi::ab_flowlet_lasts(self, usable, now_ns, gap_ns) {
             self.sublink as u16
         } else {
             fresh()?
         };
-        ffi::flowlet_send(self, sublink, now_ns);
+        ffi::ab_flowlet_send(self, sublink, now_ns);
         Some(sublink)
     }
 }
@@ -95,7 +95,7 @@ impl Drr {
         length: u32,
         usable: u64,
     ) -> Option<u16> {
-        some(ffi::sublink_by_deficit(
+        some(ffi::ab_sublink_by_deficit(
             self, quantum, count, length, usable,
         ))
     }
@@ -147,7 +147,7 @@ mod tests {
         let everywhere = (0..1u32 << 16).map(|i| i * 65_521);
         let near_the_end = (0..1000).map(|i| u32::MAX - i * 3);
         for draw in near_each_power.chain(everywhere).chain(near_the_end) {
-            let (found, exact) = (ffi::neg_log2(draw) as f64 / 2f64.powi(36), exact(draw));
+            let (found, exact) = (ffi::ab_neg_log2(draw) as f64 / 2f64.powi(36), exact(draw));
             let excess = found - exact;
             let bound = (0.0025 * exact).min(2f64.powi(-16)) + 2f64.powi(-35);
             assert!(
@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn the_integer_logarithm_stays_between_12_and_33_times_2_to_the_36() {
-        assert_eq!(ffi::neg_log2(u32::MAX), 12);
-        assert_eq!(ffi::neg_log2(0), 33 << 36);
+        assert_eq!(ffi::ab_neg_log2(u32::MAX), 12);
+        assert_eq!(ffi::ab_neg_log2(0), 33 << 36);
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         let draws = (0..1u32 << 20).map(|i| i * 4093 + (i >> 3));
         let mut sorted: Vec<_> = draws.collect();
         sorted.sort_unstable();
-        let logarithms: Vec<_> = sorted.into_iter().map(ffi::neg_log2).collect();
+        let logarithms: Vec<_> = sorted.into_iter().map(ffi::ab_neg_log2).collect();
         assert!(logarithms.is_sorted_by(|a, b| a >= b));
     }
 }

@@ -30,25 +30,25 @@ impl Attempt {
 
     /// One whose SYN takes `link`, and at once those of `rivals`, as bits, that are below [`MAX_LINKS`].
     pub fn race(link: u16, rivals: u32) -> Self {
-        let others = ffi::tries_race(rivals & !(1 << link));
+        let others = ffi::ab_tries_race(rivals & !(1 << link));
         Attempt { link, others }
     }
 
     /// One whose SYN waits while a probe takes each of these links.
     pub fn probe(link: u16, rivals: u32) -> Self {
-        let others = ffi::tries_probe(rivals & !(1 << link));
+        let others = ffi::ab_tries_probe(rivals & !(1 << link));
         Attempt { link, others }
     }
 
     /// Whether its SYN waits.
     pub fn waits(&self) -> bool {
-        ffi::waits(self.others)
+        ffi::ab_waits(self.others)
     }
 
     /// The remote end has answered the probe that took this link. Whether it is the first, whose link the SYN takes.
     pub fn answer_probe(&mut self, link: u16) -> bool {
-        let (current, from) = (ffi::one_try(self.link), ffi::one_try(link));
-        let judged = ffi::tries_judge(self.others, current, from);
+        let (current, from) = (ffi::ab_try(self.link), ffi::ab_try(link));
+        let judged = ffi::ab_tries_judge(self.others, current, from);
         let is_first = self.waits() && judged == u32::from(Answer::First);
         if is_first {
             *self = Attempt::new(link);
@@ -58,7 +58,7 @@ impl Attempt {
 
     /// Whether its SYN takes all its links at once, or a probe does.
     pub fn is_race(&self) -> bool {
-        ffi::is_race(self.others)
+        ffi::ab_is_race(self.others)
     }
 
     /// As the programs keep what is other than its own link.
@@ -78,17 +78,17 @@ impl Attempt {
         let all = MAX_LINKS as u32;
         let places = match self.is_race() {
             true => (1..all)
-                .map(|step| ffi::next_rival(link, step).into())
+                .map(|step| ffi::ab_next_rival(link, step).into())
                 .collect(),
             false => (0..all).collect::<Vec<u32>>(),
         };
-        let others = places.into_iter().map(move |i| ffi::tries_at(others, i));
+        let others = places.into_iter().map(move |i| ffi::ab_tries_at(others, i));
         others.filter_map(read)
     }
 
     /// Whether nothing has answered yet.
     pub fn is_open(&self) -> bool {
-        ffi::tries_are_free(self.others)
+        ffi::ab_tries_are_free(self.others)
     }
 
     /// Goes on over another link, new or tried before; not once it was answered. The link whose try is given up for it.
@@ -96,20 +96,20 @@ impl Attempt {
         if !self.is_open() || link == self.link {
             return None;
         }
-        let (current, next) = (ffi::one_try(self.link), ffi::one_try(link));
-        let given_up = read(ffi::tries_given_up(self.others, next));
-        self.others = ffi::tries_next(self.others, current, next);
+        let (current, next) = (ffi::ab_try(self.link), ffi::ab_try(link));
+        let given_up = read(ffi::ab_tries_given_up(self.others, next));
+        self.others = ffi::ab_tries_next(self.others, current, next);
         self.link = link;
         given_up
     }
 
     /// The remote end has answered the SYN that took this link.
     pub fn answer(&mut self, link: u16) -> Answer {
-        let (current, from) = (ffi::one_try(self.link), ffi::one_try(link));
-        let raw = ffi::tries_judge(self.others, current, from);
+        let (current, from) = (ffi::ab_try(self.link), ffi::ab_try(link));
+        let raw = ffi::ab_tries_judge(self.others, current, from);
         let answer = Answer::try_from(raw).expect("tries.h and abi.rs know the same answers");
         if answer == Answer::First {
-            self.others = ffi::tries_answered(self.others, current, from);
+            self.others = ffi::ab_tries_answered(self.others, current, from);
             self.link = link;
         }
         answer
@@ -117,7 +117,7 @@ impl Attempt {
 }
 
 fn read(one: u32) -> Option<u16> {
-    (one != 0).then(|| ffi::try_link(one))
+    (one != 0).then(|| ffi::ab_try_link(one))
 }
 
 #[cfg(test)]
@@ -196,7 +196,7 @@ mod tests {
 
         #[test]
         fn a_try_is_read_as_it_was_written(link in 0..16u16) {
-            prop_assert_eq!(read(ffi::one_try(link)), Some(link));
+            prop_assert_eq!(read(ffi::ab_try(link)), Some(link));
         }
 
         #[test]
@@ -204,7 +204,7 @@ mod tests {
             hands in prop::collection::vec(event(), 2..6),
             schedule in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
         ) {
-                        let mut shared = Shared { word: 0, current: ffi::one_try(9) };
+                        let mut shared = Shared { word: 0, current: ffi::ab_try(9) };
             let mut hands: Vec<_> = hands.into_iter().map(Hand::new).collect();
             for turn in &schedule {
                 let turn = turn.index(hands.len());
@@ -222,9 +222,9 @@ mod tests {
             if let Some(winner) = hands.iter().find(|hand| hand.has_won()) {
                 prop_assert_eq!(winner.one, shared.current, "the flow is the winner's");
             }
-            let held = (0..3).filter(|i| ffi::tries_at(shared.word, *i) != 0).count();
+            let held = (0..3).filter(|i| ffi::ab_tries_at(shared.word, *i) != 0).count();
             prop_assert!(
-                held < 3 || (0..3).all(|i| ffi::tries_at(shared.word, i) != shared.current),
+                held < 3 || (0..3).all(|i| ffi::ab_tries_at(shared.word, i) != shared.current),
                 "the flow's own try is no earlier one"
             );
         }
@@ -262,7 +262,7 @@ mod tests {
                 Event::Answer(one) => (one, true),
             };
             Hand {
-                one: ffi::one_try(one),
+                one: ffi::ab_try(one),
                 answers,
                 seen: 0,
                 at: At::Start,
@@ -279,10 +279,10 @@ mod tests {
 
         fn may_begin(&self, shared: &Shared) -> bool {
             if self.answers {
-                let judged = ffi::tries_judge(shared.word, shared.current, self.one);
+                let judged = ffi::ab_tries_judge(shared.word, shared.current, self.one);
                 return judged == u32::from(Answer::First);
             }
-            ffi::tries_are_free(shared.word) && shared.current != self.one
+            ffi::ab_tries_are_free(shared.word) && shared.current != self.one
         }
 
         fn step(&mut self, shared: &mut Shared) {
@@ -292,15 +292,15 @@ mod tests {
                     At::Judged
                 }
                 At::Judged if shared.word == self.seen => {
-                    shared.word = ffi::tries_claim(self.seen);
+                    shared.word = ffi::ab_tries_claim(self.seen);
                     At::Claimed
                 }
                 At::Claimed => {
                     let current = std::mem::replace(&mut shared.current, self.one);
                     self.seen = if self.answers {
-                        ffi::tries_answered(self.seen, current, self.one)
+                        ffi::ab_tries_answered(self.seen, current, self.one)
                     } else {
-                        ffi::tries_next(self.seen, current, self.one)
+                        ffi::ab_tries_next(self.seen, current, self.one)
                     };
                     At::Changed
                 }

@@ -29,7 +29,7 @@ pub struct News {
 impl Witnesses {
     /// The host of this hash repeats a SYN to the end of that hash.
     pub fn repeat(&mut self, host: u32, end: u32, now_ns: u64) -> News {
-        let news = ffi::witness(&mut self.0, host, end, now_ns) as u32;
+        let news = ffi::ab_witness(&mut self.0, host, end, now_ns);
         News {
             host: news & abi::WITNESS_HOST != 0,
             end: news & abi::WITNESS_END != 0,
