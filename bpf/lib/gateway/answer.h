@@ -86,9 +86,10 @@ static __always_inline int turn_back(struct __sk_buff *skb, struct packet *p)
 /* Sends what the packet has become to where it came from. */
 static __always_inline int send_back(struct __sk_buff *skb, struct packet *p)
 {
-	struct ethhdr *eth = (void *)(long)skb->data;
+	struct cursor cursor = cursor_of(skb);
+	struct ethhdr *eth = cursor.data;
 	if (p->l3 != 0) {
-		if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+		if ((void *)(eth + 1) > cursor.end)
 			return -1;
 		swap_macs(eth);
 	}

@@ -22,6 +22,7 @@
 #include "../../policy/inline.h"
 #include "addr.h"
 #include "map.h"
+#include "skb.h"
 
 /* RFC 792, and RFC 4443 of ICMPv6. Defined here because <linux/icmp.h> drags in the host's C library. */
 struct icmphdr {
@@ -66,8 +67,6 @@ struct icmphdr {
 
 #define ICMP6_NO_ROUTE 0
 #define ICMP6_PROHIBITED 1
-
-#define VLAN_ID_MASK 0x0fff
 
 #define IP_OPTION_END 0
 #define IP_OPTION_NOP 1
@@ -273,11 +272,11 @@ static long step_ip_option(__u32 step, struct ip_options *options)
 
 /* Judges `length` bytes of IP options behind a header that sums to `sum`. A function of its own, so that the verifier
  * walks what follows once and not once for every length. 0, or the reason to drop. */
-__noinline int judge_options(struct __sk_buff *skb, __u32 at, __u32 length, __u64 sum)
+__noinline int judge_options(context *ctx, __u32 at, __u32 length, __u64 sum)
 {
 	struct ip_options options = {};
 	if (length == 0 || length > IP_OPTIONS_MAX ||
-	    bpf_skb_load_bytes(skb, at, options.word, bounded_length(length, IP_OPTIONS_ROOM)))
+	    load_bytes(ctx, at, options.word, bounded_length(length, IP_OPTIONS_ROOM)))
 		return AB_REASON_MALFORMED;
 	for (__u32 i = 0; i < IP_OPTIONS_MAX / 4; i++)
 		sum += options.word[i];
@@ -289,31 +288,13 @@ __noinline int judge_options(struct __sk_buff *skb, __u32 at, __u32 length, __u6
 }
 
 /* The IPv4 header, options included, must sum to all ones (RFC 1071). 0, or the reason to drop. */
-static __always_inline int judge_header(struct __sk_buff *skb, const struct iphdr *ip, __u32 l3)
+static __always_inline int judge_header(context *ctx, const struct iphdr *ip, __u32 l3)
 {
 	const __u32 *word = (const __u32 *)ip;
 	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
 	if (ip->ihl > 5)
-		return judge_options(skb, l3 + sizeof(*ip), ip->ihl * 4 - sizeof(*ip), sum);
+		return judge_options(ctx, l3 + sizeof(*ip), ip->ihl * 4 - sizeof(*ip), sum);
 	return fold_sum(sum) == 0xffff ? 0 : AB_REASON_BAD_CHECKSUM;
-}
-
-/* Of mere priorities (IEEE 802.1Q: VLAN 0) so many are taken off, one behind the other. */
-#define VLAN_PRIORITIES_MAX 2
-
-/*
- * A tag names another device of the kernel's, unless it is a mere priority, which goes. Behind that may stand another: the kernel
- * takes the outermost tag out of the bytes, and the next one when that is popped. 0, or the reason to leave or drop the packet.
- */
-static __always_inline int take_tags(struct __sk_buff *skb)
-{
-	for (__u32 i = 0; i < VLAN_PRIORITIES_MAX && skb->vlan_present; i++) {
-		if (skb->vlan_tci & VLAN_ID_MASK)
-			return AB_REASON_TAGGED;
-		if (bpf_skb_vlan_pop(skb))
-			return AB_REASON_MALFORMED;
-	}
-	return skb->vlan_present ? AB_REASON_TAGGED : 0;
 }
 
 /*
@@ -324,16 +305,6 @@ static __always_inline int take_tags(struct __sk_buff *skb)
 #define PLAIN_ROOM (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr))
 #define OPTIONS_ROOM (ETH_HLEN + 60 + sizeof(struct tcphdr))
 #define PLAIN_ROOM6 (ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct tcphdr))
-
-/* Makes `room` bytes readable, or the whole packet if it is shorter. Packet pointers are void afterwards. */
-static __always_inline int make_readable(struct __sk_buff *skb, __u32 room)
-{
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	__u32 wanted = skb->len < room ? skb->len : room;
-	if (data + room <= end || data + wanted <= end)
-		return 0;
-	return bpf_skb_pull_data(skb, wanted);
-}
 
 /* Every segment acknowledges, but the first SYN and some RSTs; one is never two of SYN, RST and FIN (RFC 9293). */
 static __always_inline int has_sane_flags(__u8 flags)
@@ -431,28 +402,26 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 	}
 }
 
-static __always_inline int parse_ipv4(struct __sk_buff *skb, struct packet *p, __u32 l3)
+static __always_inline int parse_ipv4(context *ctx, struct packet *p, __u32 l3)
 {
-	if (make_readable(skb, PLAIN_ROOM))
+	struct cursor cursor;
+	if (make_readable(ctx, PLAIN_ROOM, &cursor))
 		return AB_REASON_MALFORMED;
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct iphdr *ip = data + l3;
-	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+	struct iphdr *ip = cursor.data + l3;
+	if ((void *)(ip + 1) > cursor.end || ip->version != 4 || ip->ihl < 5)
 		return AB_REASON_MALFORMED;
 	if (ip->ihl > 5) {
-		if (make_readable(skb, OPTIONS_ROOM))
+		if (make_readable(ctx, OPTIONS_ROOM, &cursor))
 			return AB_REASON_MALFORMED;
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-		ip = data + l3;
-		if ((void *)(ip + 1) > end)
+		ip = cursor.data + l3;
+		if ((void *)(ip + 1) > cursor.end)
 			return AB_REASON_MALFORMED;
 	}
 	__u32 header = ip->ihl * 4;
 	p->length = bpf_ntohs(ip->tot_len);
-	if (p->length < header || l3 + p->length > skb->len)
+	if (p->length < header || l3 + p->length > length_of(ctx))
 		return AB_REASON_MALFORMED;
-	int bad = judge_header(skb, ip, l3);
+	int bad = judge_header(ctx, ip, l3);
 	if (bad)
 		return bad;
 	p->l4 = l3 + header;
@@ -463,7 +432,7 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct packet *p, _
 	p->dscp = ip->tos >> 2;
 	p->id = p->new_id = ip->id;
 	p->fragment = bpf_ntohs(ip->frag_off);
-	return parse_transport(p, data + p->l4, end, p->length - header);
+	return parse_transport(p, cursor.data + p->l4, cursor.end, p->length - header);
 }
 
 /* Extension headers that are stepped over, and how far: what begins later is nothing that anybody sends. */
@@ -485,7 +454,7 @@ struct extension {
 };
 
 struct extension_walk {
-	struct __sk_buff *skb;
+	const context *ctx;
 	struct packet *p;
 	__u32 bad; /* reason to drop */
 };
@@ -501,7 +470,7 @@ static long step_extension(__u32 step, struct extension_walk *walk)
 	if (!is_extension(p->proto) || is_later_fragment(p))
 		return 1;
 	walk->bad = AB_REASON_MALFORMED;
-	if (bpf_skb_load_bytes(walk->skb, p->l4, &header, sizeof(header)))
+	if (load_bytes(walk->ctx, p->l4, &header, sizeof(header)))
 		return 1;
 	if (p->proto == IPPROTO_EXT_ROUTING && header.routing[0] == ROUTING_SOURCE) {
 		walk->bad = AB_REASON_SOURCE_ROUTED;
@@ -527,9 +496,9 @@ static long step_extension(__u32 step, struct extension_walk *walk)
 }
 
 /* Finds the transport header behind extension headers, whichever they are. 0, or the reason to drop. */
-__noinline int find_transport(struct __sk_buff *skb, struct packet *p)
+__noinline int find_transport(context *ctx, struct packet *p)
 {
-	struct extension_walk walk = { .skb = skb, .p = p };
+	struct extension_walk walk = { .ctx = ctx, .p = p };
 	if (!p)
 		return AB_REASON_MALFORMED;
 	bpf_loop(EXTENSIONS_MAX, step_extension, &walk, 0);
@@ -538,17 +507,17 @@ __noinline int find_transport(struct __sk_buff *skb, struct packet *p)
 	return is_extension(p->proto) && !is_later_fragment(p) ? AB_REASON_MALFORMED : 0;
 }
 
-static __always_inline int parse_ipv6(struct __sk_buff *skb, struct packet *p, __u32 l3)
+static __always_inline int parse_ipv6(context *ctx, struct packet *p, __u32 l3)
 {
-	if (make_readable(skb, PLAIN_ROOM6))
+	struct cursor cursor;
+	if (make_readable(ctx, PLAIN_ROOM6, &cursor))
 		return AB_REASON_MALFORMED;
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ipv6hdr *ip = data + l3;
-	if ((void *)(ip + 1) > end || ip->version != 6)
+	struct ipv6hdr *ip = cursor.data + l3;
+	if ((void *)(ip + 1) > cursor.end || ip->version != 6)
 		return AB_REASON_MALFORMED;
 	p->family = AB_IPV6;
 	__u32 length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	if (length > 0xffff || l3 + length > skb->len)
+	if (length > 0xffff || l3 + length > length_of(ctx))
 		return AB_REASON_MALFORMED;
 	p->length = length;
 	p->l4 = l3 + sizeof(*ip);
@@ -562,25 +531,23 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct packet *p, _
 	p->dscp = ip->priority << 2 | ip->flow_lbl[0] >> 6;
 	p->fragment = IP_DONT_FRAGMENT;
 	if (is_extension(p->proto)) {
-		int bad = find_transport(skb, p);
-		if (bad || make_readable(skb, EXTENSIONS_END + sizeof(struct tcphdr)))
+		int bad = find_transport(ctx, p);
+		if (bad || make_readable(ctx, EXTENSIONS_END + sizeof(struct tcphdr), &cursor))
 			return bad ?: AB_REASON_MALFORMED;
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
 	}
-	return parse_transport(p, data + bounded_l4(p), end, p->length - (p->l4 - l3));
+	return parse_transport(p, cursor.data + bounded_l4(p), cursor.end, p->length - (p->l4 - l3));
 }
 
 /* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
-static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+static __always_inline int parse_packet(context *ctx, struct packet *p, __u32 l3)
 {
-	int bad = take_tags(skb);
+	int bad = take_tags(ctx);
 	if (bad)
 		return bad;
 	p->l3 = l3;
-	if (skb->protocol == bpf_htons(ETH_P_IP))
-		return parse_ipv4(skb, p, l3);
-	return skb->protocol == bpf_htons(ETH_P_IPV6) ? parse_ipv6(skb, p, l3) : AB_REASON_NOT_IP;
+	if (protocol_of(ctx) == bpf_htons(ETH_P_IP))
+		return parse_ipv4(ctx, p, l3);
+	return protocol_of(ctx) == bpf_htons(ETH_P_IPV6) ? parse_ipv6(ctx, p, l3) : AB_REASON_NOT_IP;
 }
 
 #endif

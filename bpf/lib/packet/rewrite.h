@@ -64,9 +64,9 @@ static __always_inline __u32 port_offset(__u8 proto, enum direction way)
 static __always_inline int rewrite_ipv4(struct __sk_buff *skb, const struct packet *p, enum direction way,
 					const union ab_addr *to)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct iphdr *ip = data + bounded_l3(p);
-	if ((void *)(ip + 1) > end)
+	struct cursor cursor = cursor_of(skb);
+	struct iphdr *ip = cursor.data + bounded_l3(p);
+	if ((void *)(ip + 1) > cursor.end)
 		return AB_REASON_REWRITE_FAILED;
 	__u64 sum = (__u16)~ip->check;
 	sum = replace_in_sum(sum, way == OUTBOUND ? ip->saddr : ip->daddr, to->word[3]);
@@ -105,11 +105,11 @@ static __noinline int rewrite_id(struct __sk_buff *skb, const struct packet *p)
 static __always_inline int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p, enum direction way,
 					const union ab_addr *to)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ipv6hdr *ip = data + bounded_l3(p);
+	struct cursor cursor = cursor_of(skb);
+	struct ipv6hdr *ip = cursor.data + bounded_l3(p);
 	union ab_addr *addr = (void *)(way == OUTBOUND ? &ip->saddr : &ip->daddr);
 	__be32 *first = (__be32 *)ip, label = 0;
-	if ((void *)(ip + 1) > end)
+	if ((void *)(ip + 1) > cursor.end)
 		return AB_REASON_REWRITE_FAILED;
 	__u64 change = replace_addr_in_sum(0, addr, to);
 	change = replace_in_sum(change, bpf_htons(ip->hop_limit), bpf_htons(ip->hop_limit - 1));
@@ -134,9 +134,9 @@ static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct pa
 	if (p->has_ports_header && fix_transport_sum(skb, p, from, to, from_port, to_port))
 		return AB_REASON_REWRITE_FAILED;
 	if (p->has_ports_header && from_port != to_port) {
-		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-		__be16 *port = data + bounded_l4(p) + port_offset(p->proto, way);
-		if ((void *)(port + 1) > end)
+		struct cursor cursor = cursor_of(skb);
+		__be16 *port = cursor.data + bounded_l4(p) + port_offset(p->proto, way);
+		if ((void *)(port + 1) > cursor.end)
 			return AB_REASON_REWRITE_FAILED;
 		*port = to_port;
 	}

@@ -135,14 +135,14 @@ __noinline int read_packet(struct __sk_buff *skb, struct trunk_packet *p)
 		return AB_TRUNK_REASON_CUT_SHORT;
 	if (!is_ipv4 && skb->protocol != bpf_htons(ETH_P_IPV6))
 		return AB_TRUNK_REASON_NOT_IP;
-	if (make_readable(skb, ETH_HLEN + (is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr))))
+	struct cursor cursor;
+	if (make_readable(skb, ETH_HLEN + (is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)), &cursor))
 		return AB_TRUNK_REASON_CUT_SHORT;
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ethhdr *eth = data;
-	if ((void *)(eth + 1) > end)
+	struct ethhdr *eth = cursor.data;
+	if ((void *)(eth + 1) > cursor.end)
 		return AB_TRUNK_REASON_CUT_SHORT;
 	int is_unicast = !(eth->h_dest[0] & 1);
-	__u32 reason = is_ipv4 ? read_ipv4(eth + 1, end, &ip) : read_ipv6(skb, eth + 1, end, &ip);
+	__u32 reason = is_ipv4 ? read_ipv4(eth + 1, cursor.end, &ip) : read_ipv6(skb, eth + 1, cursor.end, &ip);
 	if (reason)
 		return reason;
 	if (!is_unicast)

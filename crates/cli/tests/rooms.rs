@@ -311,6 +311,13 @@ fn includes(root: &Path, folder: &Path) -> Graph {
 }
 
 #[test]
+fn the_parser_knows_no_context() {
+    let parser = Path::new(CRATES).join("../bpf/lib/packet/parse.h");
+    let text = std::fs::read_to_string(parser).unwrap();
+    assert!(!text.contains("__sk_buff") && !text.contains("bpf_skb_") && !text.contains("skb->"));
+}
+
+#[test]
 fn headers_know_their_own_room_and_those_below_it() {
     let root = Path::new(CRATES).join("../bpf").canonicalize().unwrap();
     let graph = includes(&root, &root);
