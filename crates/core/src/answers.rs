@@ -1,20 +1,20 @@
-//! What a data path tells when it is asked.
+//! What can be read from a data path: flows, response times of prefixes, an explanation, counters of reasons.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a flow stands in its life.
+/// The state of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowState {
-    /// Not answered yet, or its handshake is not complete.
+    /// Unconfirmed: not answered yet, or its handshake is not complete.
     Embryo,
     /// Answered: a packet has passed each way.
     Established,
     /// One side has sent its FIN.
     Closing,
-    /// Over; its entries serve the last segments.
+    /// Closed; its entries are kept for the last segments.
     Closed,
 }
 
@@ -23,58 +23,58 @@ pub enum FlowState {
 pub struct FlowRow {
     /// `tcp`, `udp`, `icmp` or `icmp6`.
     pub proto: String,
-    /// Where it stands.
+    /// Its state.
     pub state: FlowState,
     /// The link's number.
     pub link: u16,
     /// The number of its class.
     pub class: u8,
-    /// Why it was chosen.
+    /// Why this link was chosen.
     pub why: String,
     /// The LAN host's end.
     pub local: SocketAddr,
-    /// What the local end is to the internet.
+    /// The local end as the internet sees it.
     pub external: SocketAddr,
-    /// UDP and ICMP: the first of possibly several.
+    /// The remote end; for UDP and ICMP the first of possibly several.
     pub remote: SocketAddr,
-    /// Over its link; segments of superpackets counted one by one.
+    /// Packets sent over its link; segments of superpackets are counted one by one.
     pub packets_out: u64,
-    /// Of IP packets, over its link.
+    /// Bytes of IP packets sent over its link.
     pub bytes_out: u64,
-    /// Into the LAN.
+    /// Packets sent into the LAN.
     pub packets_in: u64,
-    /// Of IP packets, into the LAN.
+    /// Bytes of IP packets sent into the LAN.
     pub bytes_in: u64,
-    /// Since its first packet.
+    /// Time since its first packet.
     pub age_ms: u64,
-    /// Since its last packet of either direction.
+    /// Time since its last packet in either direction.
     pub idle_ms: u64,
     /// Links on which its SYN got no answer.
     pub tried: Vec<u16>,
 }
 
-/// What flows have told of one place that they go to.
+/// What flows have shown about one destination prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefixRow {
-    /// Its addresses, as `198.51.100.0/24` or `2001:db8:1::/48`.
+    /// The prefix, as `198.51.100.0/24` or `2001:db8:1::/48`.
     pub prefix: String,
-    /// A destination in it is probed because it is used much.
+    /// Whether a destination in it is probed because it is popular.
     #[serde(default)]
     pub listed: bool,
-    /// Each link of which something was told, or asked.
+    /// The links over which it was measured, or tried.
     pub paths: Vec<PathRow>,
 }
 
-/// The same over one link.
+/// A destination prefix over one link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathRow {
     /// The link's number.
     pub link: u16,
-    /// From SYN to SYN/ACK, smoothed; none if no flow has told.
+    /// Response time from SYN to SYN/ACK, smoothed; none before the first.
     pub response_us: Option<u32>,
-    /// Since a flow has told last.
+    /// Time since the last measurement.
     pub learned_ms_ago: Option<u64>,
-    /// Since a flow was last sent there for nothing else than to tell.
+    /// Time since a flow was last sent over this link just to measure it.
     pub asked_ms_ago: Option<u64>,
     /// SYNs that were answered; 65535 may be more.
     pub samples: u16,
@@ -102,40 +102,40 @@ impl Proto {
     }
 }
 
-/// What one link brought to the choice.
+/// One link in a choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weighed {
     /// The link's number.
     pub link: u16,
     /// Whether it takes new flows.
     pub usable: bool,
-    /// As the choice has it, without a unit.
+    /// Its weight in the choice, without a unit.
     pub weight: u32,
     /// Flows dispatched in the current window, or active, as the policy counts.
     pub load: u32,
-    /// Of its destination's prefix, from SYN to SYN/ACK; none if that is not known, or the class does not ask.
+    /// Response time of the destination's prefix, from SYN to SYN/ACK; none if unknown, or if the class does not measure it.
     #[serde(default)]
     pub response_us: Option<u32>,
 }
 
-/// The program's answer.
+/// The answer of the loaded program: which link a flow would take, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// None: the kernel's own routing decides, or nothing can be sent.
+    /// The link; none: the kernel's own routing decides, or nothing can be sent.
     pub link: Option<u16>,
     /// The number of the class that takes it.
     pub class: u8,
-    /// Why this link, or why none.
+    /// The reason for this link, or for none.
     pub why: String,
-    /// The flow exists already: the link is a fact, not a forecast.
+    /// Whether the flow exists already: then this is its link, not a forecast.
     pub bound: bool,
-    /// Of addresses and ports: their sum under `hash-sum`, their CRC-32 under any other policy.
+    /// Hash of addresses and ports: their sum under `hash-sum`, their CRC-32 under any other policy.
     pub hash: u32,
-    /// What the choice was made from; empty if it fell otherwise.
+    /// The links with the values they were compared by; empty if the choice was made in another way.
     pub weighed: Vec<Weighed>,
 }
 
-/// How often packets left for one reason.
+/// Counter of one reason for the fate of packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
     /// Its name in `reasons.h`.
@@ -149,7 +149,7 @@ pub struct ReasonCount {
 }
 
 impl ReasonCount {
-    /// Those that have happened, the most frequent first.
+    /// The reasons that have occurred, the most frequent first.
     pub fn by_frequency(mut counts: Vec<Self>) -> Vec<Self> {
         counts.retain(|count| count.packets > 0);
         counts.sort_by_key(|count| std::cmp::Reverse(count.packets));

@@ -15,10 +15,10 @@ use crate::sessions::Sessions;
 pub struct ClassId(pub u8);
 
 impl ClassId {
-    /// The class of what no rule matches.
+    /// The class of traffic that no rule matches.
     pub const DEFAULT: ClassId = ClassId(0);
 
-    /// For tables with a place for each class.
+    /// Index into tables with a place for each class.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -43,17 +43,17 @@ impl ClassSet {
         self.0
     }
 
-    /// Whether a class is among them.
+    /// Whether the set has a class.
     pub const fn contains(self, class: ClassId) -> bool {
         (self.0 >> class.0) & 1 == 1
     }
 
-    /// None is.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// In ascending order.
+    /// Its classes, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = ClassId> {
         let all = (0..u64::BITS as u8).map(ClassId);
         all.filter(move |class| self.contains(*class))
@@ -76,7 +76,7 @@ impl FromIterator<ClassId> for ClassSet {
     }
 }
 
-/// What the data path has counted of a class since the beginning, all CPUs added up.
+/// The data path's counters of a class since it was loaded, summed over all CPUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClassCounters {
     /// Flows, and packets that opened none.
@@ -95,22 +95,22 @@ impl ClassCounters {
 /// All classes of a gateway.
 pub type Classes = BTreeMap<ClassId, ClassSpec>;
 
-/// What is configured of a class.
+/// The configuration of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassSpec {
-    /// How it chooses.
+    /// The algorithm that chooses its links.
     pub algorithm: Algorithm,
-    /// Which of its connections stick together; by default the algorithm's granularity is all.
+    /// Which of its connections take one link together, beyond the algorithm's granularity.
     pub sessions: Sessions,
-    /// Its new flows take the first that has a link left. None: every link, unmetered before metered.
+    /// Its tiers of links: new flows take the first tier with a usable link. None: all links, unmetered before metered.
     pub tiers: Option<Vec<LinkSet>>,
-    /// What becomes of its new flows when no tier has a link left.
+    /// What happens to its new flows when no tier has a usable link.
     pub when_none: WhenNone,
-    /// Where most of its bytes go, for measures that weigh both directions; none: as the site's do.
+    /// The direction of most of its bytes, for measures that weigh both directions; none: that of the whole site.
     pub direction: Option<Direction>,
-    /// Live flows that one host may have in it; none: as many as in all.
+    /// Bound on the live flows of one host in it; none: only the bound for all classes together.
     pub flows_per_host: Option<u32>,
-    /// What its flows do when a link of an earlier tier returns; none: what each link says for itself.
+    /// What happens to its flows when a link of an earlier tier returns; none: as the flow's link says.
     pub on_return: Option<OnReturn>,
 }
 
@@ -120,7 +120,7 @@ impl ClassSpec {
         BTreeMap::from([(ClassId::DEFAULT, algorithm.into())])
     }
 
-    /// Of a class as people write it, where `default` is the default class and `id` knows the links by name.
+    /// Makes it from a class as people write it. `default` is the default class, and `id` finds a link by name.
     pub fn of(class: &Class, default: &ClassSpec, id: impl Fn(&str) -> Option<LinkId>) -> Self {
         ClassSpec {
             algorithm: class.algorithm(default.algorithm),

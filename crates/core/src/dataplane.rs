@@ -1,4 +1,4 @@
-//! What the balancer's driver needs of whatever moves the packets: the loaded programs, or a simulator.
+//! The interface to what moves the packets: the loaded programs, or a simulator.
 
 use anabranch_policy::{Choice, Family};
 
@@ -6,24 +6,24 @@ use crate::class::ClassId;
 use crate::link::{LinkCounters, LinkId};
 use crate::survey::Opening;
 
-/// Flows that were ended with their link.
+/// How many flows were ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Answered with a RST towards the LAN.
+    /// TCP flows, whose LAN hosts got a RST.
     pub tcp: u64,
-    /// Rebound by their next packet.
+    /// Other flows, which their next packet binds to another link.
     pub udp: u64,
 }
 
-/// Moves packets as the installed choice says.
+/// Moves packets by the installed choices.
 pub trait DataPlane {
-    /// Why something could not be done.
+    /// Why an operation failed.
     type Error;
 
-    /// What every link has carried, in the order of their ids.
+    /// Reads the counters of all links, in the order of their ids.
     fn counters(&mut self) -> Result<Vec<LinkCounters>, Self::Error>;
 
-    /// Replaces the choice of a class for a family as a whole: every new flow of them after that sees all of it.
+    /// Replaces the choice of a class for a family atomically: each later new flow sees all of it.
     fn install(
         &mut self,
         class: ClassId,
@@ -31,12 +31,12 @@ pub trait DataPlane {
         choice: &Choice,
     ) -> Result<(), Self::Error>;
 
-    /// Connections of classes that survey their destinations, since this was last asked; some may have been missed.
+    /// Returns the connections that classes with a survey have opened since the last call; some may be missing.
     fn openings(&mut self) -> Result<Vec<Opening>, Self::Error> {
         Ok(Vec::new())
     }
 
-    /// Ends the flows of a family that a class has on a link, so that their hosts begin anew on another.
+    /// Ends the flows of a family that a class has on a link, so that their hosts begin again on another link.
     fn end_flows(
         &mut self,
         class: ClassId,

@@ -1,35 +1,36 @@
-//! The balancer without its surroundings.
+//! The balancer, without clock and IO.
 //!
-//! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]); those that have a name are
-//! rows of one table ([`catalogue`]), what may be measured has a file each ([`measure`]); a program may
-//! bring policies of its own ([`OwnPolicy`]). The choice itself
-//! falls in the packet path (`bpf/policy`); this crate does everything slower than a packet. Every measuring period it
+//! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]). The named ones are
+//! rows of one table ([`catalogue`]), and each measure has a file ([`measure`]). A program may
+//! bring policies of its own ([`OwnPolicy`]). The choice for a packet
+//! is made in the packet path (`bpf/policy`); this crate does everything that is slower than a packet. In every measuring period it
 //! measures the links — available bandwidth ([`bandwidth`]), bytes carried, round trips to a fixed node ([`rounds`]), or nothing where
 //! session counts decide —
 //! turns the measures into weights ([`weights`]), and hands the packet path one [`Choice`]: dispatching scheme, weights,
-//! the links that take new flows, and from where dispatched flows are counted. What a link was given beyond its share is
-//! carried into the next period, so that short periods and few flows are shared by weight too.
+//! the links that take new flows, and from where dispatched flows are counted. Flows that a link was given beyond its share are
+//! carried into the next period, so that weights hold also for short periods and few flows.
 //!
-//! There is one choice for each class of traffic ([`ClassSpec`]): links, whether they work, and their loads are the same for
-//! all, algorithm, weights, periods and tiers of links are each one's own. What no rule gives to a class is the default class.
+//! There is one choice for each class of traffic ([`ClassSpec`]). The links, their states and their loads are the same for
+//! all classes; algorithm, weights, periods and tiers of links belong to each class. Traffic that no rule matches belongs to the
+//! default class.
 //!
-//! Beside that it watches whether links work ([`availability`]): from the counters alone as long as packets come in, by
-//! probes on suspicion ([`targets`]), judged against the link's own load. A link that goes down leaves the choice first;
-//! its flows end only after that, and only if another link takes them. All of this is watched for each address family by
-//! itself: a link over which IPv6 is dead carries IPv4 as before.
+//! It also watches whether links work ([`availability`]): by the counters alone as long as packets come in, by
+//! probes on suspicion ([`targets`]), whose deadlines allow for the link's own load. A link that goes down leaves the choice first;
+//! its flows end only after that, and only if another link takes them. Each address family is watched
+//! separately: a link over which IPv6 is dead carries IPv4 as before.
 //!
 //! [`Balancer`] is all of this as one state machine. It reads no clock and does no IO: the daemon drives it with real
 //! time and real packets, the simulator with virtual ones, and both run the same balancer by the same [`Driver`], which
-//! keeps the order: install the choice, send probes, tell events. [`DataPlane`] is what it needs of whatever moves the
+//! keeps the order: install the choice, send probes, report events. [`DataPlane`] is the interface to what moves the
 //! packets.
 //!
-//! Traffic may be of several classes, each with a policy and links of its own: [`rules`] say which.
+//! [`rules`] say which traffic belongs to which class.
 //!
-//! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
+//! A trunk of parallel sublinks works differently: its flows are spread by hash over bins, and [`multilink`] moves bins
 //! from sublinks whose queues grow.
 //!
-//! What the balancer never does: declare a link down without lost probes or a missing part; keep a flow from a link it
-//! is bound to; refuse new flows while any link is present that the operator has not taken away.
+//! What the balancer never does: declare a link down without lost probes or a missing part (device, carrier, address,
+//! gateway); keep a flow from a link it is bound to; refuse new flows while any link is present that the operator has not taken away.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

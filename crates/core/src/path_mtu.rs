@@ -1,39 +1,39 @@
-//! How long packets may be on a link, where longer ones vanish without a word (an MTU black hole, RFC 2923 section 2.1).
+//! Finds the path MTU of a link on which longer packets vanish without an error (an MTU black hole, RFC 2923 section 2.1).
 //!
-//! As RFC 8899 has it, packets of chosen length are sent that nobody may fragment, and what counts is whether they are answered: here
-//! they are echo requests to far hosts. One as long as the link's device allows goes out now and then. Where it is not answered,
-//! *pairs* follow, a long and a short one to the same host: a long one that is lost beside a short one that is answered speaks against
+//! As in RFC 8899, packets of chosen length are sent that must not be fragmented, and only their answers count: here
+//! they are echo requests to far hosts. One as long as the link's device allows goes out now and then. If it is not answered,
+//! *pairs* follow, a long and a short one to the same host: if only the short one is answered, this is evidence against
 //! that length. A length is too long when
 //!
-//! - as many pairs in a row speak against it as chance makes once in [`CHANCE`](crate::availability::CHANCE) rows, by what the link
-//!   loses anyway; and
-//! - they are of two hosts, if there are two, and every host was asked: beyond one host anything may be in the way.
+//! - so many pairs in a row are evidence against it that chance would do this once in [`CHANCE`](crate::availability::CHANCE) rows, by what the link
+//!   usually loses; and
+//! - they are of two hosts, if there are two, and every host was probed: on the path to a single host anything may drop long packets.
 //!
-//! Then the link is used with [`BASE`] at once, while the longest usual length that comes through is searched by halves. One answer
-//! to a long packet ends every doubt, however late it comes. An error of ICMP proves nothing: anybody may forge it, and where one
-//! is told hosts find their way themselves. What all links show alike may be due to the hosts that were asked
-//! ([`PathMtu::is_shown_by`]): the links are used so all the same, for that costs little and a black hole much, and it is said.
+//! Then the link is used with [`BASE`] at once, while a binary search finds the longest common length that comes through. One answer
+//! to a long packet proves that length, however late it comes. An ICMP error proves nothing: anybody can forge it, and where one
+//! arrives, hosts find the path MTU themselves. If all links show the same, the probed hosts may be the cause
+//! ([`PathMtu::is_shown_by`]). The lower MTU is used all the same, since it costs little and a black hole much; the status says so.
 
 use std::time::Duration;
 
 use crate::targets::ProbeId;
 use crate::time::Time;
 
-/// Every link of IPv6 carries so much (RFC 8200 section 5), and what carries less of IPv4 has not been met for long (RFC 8899 section 5.1.2).
+/// Every IPv6 link carries this length (RFC 8200 section 5); IPv4 paths that carry less are hardly found (RFC 8899 section 5.1.2).
 pub const BASE: u32 = 1280;
-/// A packet without an answer after this is lost, until the answer comes.
+/// A packet without an answer after this time counts as lost, unless the answer comes later.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// From one check to the next, on a link that is not metered.
+/// Time from one check to the next, on a link that is not metered.
 pub(crate) const PERIOD: Duration = Duration::from_secs(60);
-/// From one pair to the next.
+/// Time from one pair to the next.
 const SPACING: Duration = Duration::from_millis(100);
-/// So many pairs in a row speak at least: fewer are chance, or a router that was busy.
+/// The least number of pairs in a row that are evidence: fewer may be chance, or a router that was busy.
 const PAIRS_LEAST: u32 = 3;
-/// So many hosts are asked before a length is too long, if there are so many.
+/// How many hosts are probed before a length is declared too long, if there are that many.
 const HOSTS_ASKED: usize = 8;
-/// So many times as many pairs are sent before a trial is given up.
+/// A trial is given up after this many times the pairs it needs.
 const PAIRS_TIMES: usize = 4;
-/// Lengths that tunnels, PPPoE and mobile networks leave of 1500 bytes, and of longer frames.
+/// Common lengths: those that tunnels, PPPoE and mobile networks leave of 1500 bytes, and of longer frames.
 const USUAL: [u32; 28] = [
     1300, 1320, 1340, 1350, 1360, 1380, 1392, 1400, 1406, 1412, 1420, 1428, 1432, 1440, 1442, 1446,
     1450, 1454, 1460, 1468, 1472, 1476, 1480, 1488, 1492, 1500, 4000, 8000,
@@ -55,7 +55,7 @@ pub(crate) struct PathMtu {
     /// What the device allows; 0: unknown.
     own: u32,
     hosts: usize,
-    /// Longer ones do not come through.
+    /// The path MTU that was found, if longer packets vanish.
     found: Option<u32>,
     step: Step,
     trial: Trial,
@@ -64,9 +64,9 @@ pub(crate) struct PathMtu {
     turn: usize,
     /// The next check.
     due: Time,
-    /// So many pairs in a row are no chance, ...
+    /// How many pairs in a row cannot be chance, ...
     needed: u32,
-    /// ... as of then.
+    /// ... by the losses up to this time.
     now: Time,
 }
 
@@ -87,7 +87,7 @@ enum Step {
 struct Trial {
     bytes: u32,
     pairs: Vec<Pair>,
-    /// A short one that is to follow a long one.
+    /// The host to which the short packet of a pair still has to be sent.
     short: Option<usize>,
     last: Option<Time>,
 }
@@ -100,7 +100,7 @@ struct Pair {
     /// None: the long one was sent alone.
     short: Option<ProbeId>,
     short_answered: bool,
-    /// It tells nothing: it never left, or not all of it came back.
+    /// It proves nothing: it never left, or its answer was too short.
     void: bool,
 }
 
