@@ -37,6 +37,9 @@ pub struct Build {
     pub object: Vec<u8>,
     /// That its programs go by.
     pub clock: Clock,
+    /// Each program of packets is loaded when it is first run or attached, as for tests that run few of them; else all are
+    /// loaded before anything is changed.
+    pub piecewise: bool,
 }
 
 impl Default for Build {
@@ -45,6 +48,7 @@ impl Default for Build {
         Build {
             object: gateway_object(),
             clock: Box::new(monotonic_now),
+            piecewise: false,
         }
     }
 }
@@ -146,7 +150,10 @@ impl Gateway {
     ) -> Result<(Self, bool), Error> {
         leftovers::set_aside(folder, &build.object, &object::LAYOUT)?;
         upgrade::take_over(instance, folder, sizes)?;
-        let mut object = Object::load(&build.object, folder, sizes)?;
+        let mut object = Object::open(&build.object, folder, sizes)?;
+        if !build.piecewise {
+            object.load_all()?;
+        }
         let adopted = object.adopted;
         let walker = Arc::new(Walker::open(&mut object, folder, build.clock)?);
         let mut gateway = Gateway {

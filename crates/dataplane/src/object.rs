@@ -150,13 +150,19 @@ pub struct Object {
 }
 
 impl Object {
-    /// Loads the programs of `object`, as clang made it, over the maps pinned in `pins`, making those that are not there.
-    pub fn load(object: &[u8], pins: &Path, sizes: Sizes) -> Result<Self, Error> {
+    /// Opens `object`, as clang made it, over the maps pinned in `pins`, making those that are not there. Programs of packets are
+    /// loaded when they are asked for, or all together ([`Object::load_all`]).
+    pub fn open(object: &[u8], pins: &Path, sizes: Sizes) -> Result<Self, Error> {
         let adopted = pins.join("flows").exists();
         let mut bpf = loader(pins, sizes).load(object)?;
-        load_programs(&mut bpf, &CLASSIFIERS, &SWEEPERS)?;
+        load_programs(&mut bpf, &[], &SWEEPERS)?;
         let maps = Maps::take(&mut bpf)?;
         Ok(Object { bpf, maps, adopted })
+    }
+
+    /// Loads the programs of packets.
+    pub fn load_all(&mut self) -> Result<(), Error> {
+        load_programs(&mut self.bpf, &CLASSIFIERS, &[])
     }
 
     /// The same, to take the place of the former version's programs, whose tables are pinned in `former`.
@@ -174,8 +180,13 @@ impl Object {
         })
     }
 
+    /// A program of packets, which is loaded if it was not.
     pub fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
-        classifier(&mut self.bpf, name)
+        let program = classifier(&mut self.bpf, name)?;
+        if program.fd().is_err() {
+            program.load().map_err(Error::program(name))?;
+        }
+        Ok(program)
     }
 
     /// A map that is not among [`Maps`].

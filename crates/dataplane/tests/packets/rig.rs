@@ -143,6 +143,10 @@ impl Rig {
             Namespace::create("packets").expect("these tests need root and network namespaces");
         let inside = namespace.enter().unwrap();
         let pins = PinFolder::name("packets");
+        let build = Build {
+            piecewise: true,
+            ..build
+        };
         let (plane, _) = Gateway::open_build(&pins, sizes, build).unwrap();
         let mut rig = Rig {
             plane: Some(plane),

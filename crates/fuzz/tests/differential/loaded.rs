@@ -259,6 +259,7 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
     let build = Build {
         object: OBJECT.to_vec(),
         clock: Box::new(move || Duration::from_nanos(now_ns.load(Ordering::Relaxed))),
+        piecewise: true,
     };
     let sizes = Sizes {
         flows_max: ENTRIES,
