@@ -21,7 +21,7 @@
 #![deny(missing_docs)]
 
 mod attach;
-pub mod batch;
+mod batch;
 mod clock;
 mod devices;
 mod ending;
@@ -36,6 +36,7 @@ mod object;
 mod packet;
 mod pins;
 mod prefixes;
+pub mod raw;
 mod reasons;
 mod reset;
 mod routes;

@@ -19,7 +19,6 @@ pub mod build;
 pub mod capture;
 pub mod check;
 pub mod generate;
-pub mod kernel;
 pub mod live;
 pub mod memory;
 pub mod mutate;

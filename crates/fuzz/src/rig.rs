@@ -21,12 +21,12 @@ use nix::net::if_::if_nametoindex;
 
 use crate::build::{GATEWAY_MAC, words};
 use crate::capture::{Capture, Seen};
-use crate::kernel::RawMap;
 use crate::read::Ip;
 use crate::script::{Shot, to_hex};
 use crate::shares::{self, Limit, Payments};
 use crate::site::*;
 use crate::tables::Tables;
+use anabranch_dataplane::raw::RawMap;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Of `struct __sk_buff`: where the mark and the device's index stand.

@@ -8,9 +8,9 @@ use anabranch_policy::abi::{self, Flow, FlowKey, Gauges, Host, HostKey, Table};
 use anyhow::Result;
 use aya::maps::{Array, Map, MapData};
 
-use crate::kernel::RawMap;
 use crate::read::{TCP, pod};
 use crate::site::{HOSTS_MAX, Told, family_of, is_within};
+use anabranch_dataplane::raw::RawMap;
 
 /// Who a LAN packet counts against: the sender's MAC on the device its address is routed to, or the address if that is
 /// behind a router, of IPv6 the network. `ifindex` is that device's.

@@ -8,10 +8,10 @@ use anabranch_policy::abi::{self, Flow, FlowKey, HostKey};
 use anyhow::Result;
 
 use crate::build::End;
-use crate::kernel::RawMap;
 use crate::read::{ICMP6, Ip, TCP, UDP, pod};
 use crate::shares::{self, Shares};
 use crate::site::{LINKS, Port, Told, family_of, link_of};
+use anabranch_dataplane::raw::RawMap;
 
 /// One end of a flow as a packet names it. Mappings have no remote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

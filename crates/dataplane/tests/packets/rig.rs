@@ -8,6 +8,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -24,13 +25,14 @@ use anabranch_testbed::{
     netns::{Entered, Namespace},
     pins::PinFolder,
 };
-use aya::maps::{Array, HashMap, Map, MapData};
+use aya::maps::{Array, HashMap, Map, MapData, lpm_trie::LpmTrie};
 use proptest::{strategy::Strategy, test_runner::TestCaseResult};
 
 use crate::{
     common::{round_robin, settings},
     former,
     frame::{self, Seen, Segment, tcp},
+    pool::{Loaded, Maps},
     property::runner,
     site::{SITES, Site},
 };
@@ -97,7 +99,9 @@ impl Outcome {
 /// The gateway, told of two links, without a device in sight.
 pub struct Rig {
     plane: Option<Gateway>,
-    pins: PinFolder,
+    pins: Arc<PinFolder>,
+    /// Of a gateway that other tests may use when this one has ended.
+    maps: Option<Maps>,
     role: Option<Role>,
     counted: Vec<u64>,
     /// Of the gateway in its LAN.
@@ -126,7 +130,8 @@ pub fn small() -> Sizes {
 
 impl Rig {
     pub fn new() -> Self {
-        Self::sized(small())
+        let Loaded { plane, pins, maps } = Loaded::take().unwrap();
+        Self::of(plane, pins, Some(maps))
     }
 
     pub fn sized(sizes: Sizes) -> Self {
@@ -139,18 +144,23 @@ impl Rig {
     }
 
     fn built(sizes: Sizes, build: Build) -> Self {
-        let namespace =
-            Namespace::create("packets").expect("these tests need root and network namespaces");
-        let inside = namespace.enter().unwrap();
         let pins = PinFolder::name("packets");
         let build = Build {
             piecewise: true,
             ..build
         };
         let (plane, _) = Gateway::open_build(&pins, sizes, build).unwrap();
+        Self::of(plane, Arc::new(pins), None)
+    }
+
+    fn of(plane: Gateway, pins: Arc<PinFolder>, maps: Option<Maps>) -> Self {
+        let namespace =
+            Namespace::create("packets").expect("these tests need root and network namespaces");
+        let inside = namespace.enter().unwrap();
         let mut rig = Rig {
             plane: Some(plane),
             pins,
+            maps,
             role: None,
             counted: Vec::new(),
             addresses: SITES.map(|site| site.gateway_lan).into(),
@@ -372,6 +382,17 @@ impl Rig {
             frame,
             Marked::ByPrograms(abi::LOSER_MARK),
         )
+    }
+
+    /// Ends the test's use of the gateway, which forgets everything: what it still knows.
+    pub fn forgotten(mut self) -> Vec<(String, Vec<u8>)> {
+        let plane = self.plane.take().unwrap();
+        let (pins, maps) = (Arc::clone(&self.pins), self.maps.take().unwrap());
+        let mut loaded = Loaded { plane, pins, maps }.renew().unwrap();
+        let routes = Map::LpmTrie(self.pinned("routes"));
+        let routes: LpmTrie<_, abi::Addr, abi::Route> = routes.try_into().unwrap();
+        assert_eq!(routes.keys().count(), 0);
+        loaded.maps.held().unwrap()
     }
 
     /// Many frames arrive from the LAN, each of which leaves it.
@@ -641,7 +662,7 @@ impl Rig {
     /// what it is now; both in the bytes of [`abi::FormerFlow`], without what that does not have.
     pub fn upgrade(&mut self) -> [BTreeMap<String, Vec<u8>>; 2] {
         const BYTES: usize = offset_of!(abi::Flow, bytes);
-        self.plane = None;
+        (self.plane, self.maps) = (None, None);
         former::leave(&self.pins);
         let folder = former::folder(&self.pins);
         let before = entries::<{ size_of::<abi::FormerFlow>() }>(&folder, |flow| flow.to_vec());
@@ -819,8 +840,17 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        if let Some(plane) = self.plane.take() {
-            plane.close().ok();
+        let Some(plane) = self.plane.take() else {
+            return;
+        };
+        match self.maps.take().filter(|_| !std::thread::panicking()) {
+            Some(maps) => {
+                let pins = Arc::clone(&self.pins);
+                Loaded { plane, pins, maps }.give_back().unwrap();
+            }
+            None => {
+                plane.close().ok();
+            }
         }
     }
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anabranch_core::{Family, LinkId, Time};
+use anabranch_dataplane::raw::RawMap;
 use anabranch_dataplane::{
     Build, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Verdict,
 };
 use anabranch_fuzz::build::{self, GATEWAY_MAC, Says};
-use anabranch_fuzz::kernel::RawMap;
 use anabranch_fuzz::read::Ip;
 use anabranch_fuzz::site::Port;
 use anabranch_policy::Reason;
@@ -130,7 +130,7 @@ impl Loaded {
         let maps = pins.join(format!("v{}", abi::ABI_VERSION));
         let state = STATE.iter().map(|name| RawMap::open(&maps.join(name)));
         Ok(Loaded {
-            state: state.collect::<Result<_>>()?,
+            state: state.collect::<std::io::Result<_>>()?,
             counters: RawMap::open(&maps.join("reasons"))?,
             counted: vec![0; anabranch_policy::reasons().len()],
             reached: BTreeMap::new(),

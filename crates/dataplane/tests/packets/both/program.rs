@@ -1,49 +1,9 @@
-//! The programs themselves: how near the verifier's limit they are, and what a packet costs.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! The programs themselves: what a packet costs, and that a gateway can be used again.
 
 use anabranch_core::LinkId;
 use anabranch_dataplane::{Role, Sizes};
 
 use super::*;
-
-/// The verifier gives up at a million instructions; kernels differ in how many they need.
-const VERIFIED_INSTRUCTIONS_MAX: u32 = 100_000;
-
-#[test]
-fn every_program_stays_far_below_the_verifiers_limit() {
-    let ids = || -> BTreeSet<u32> {
-        let programs = aya::programs::loaded_programs().flatten();
-        programs.map(|program| program.id()).collect()
-    };
-    let before = ids();
-    let rig = Rig::new();
-    let ours = [
-        "lan",
-        "lan_layer3",
-        "wan",
-        "explain",
-        "sweep_flows",
-        "end_link",
-    ];
-    let fresh = aya::programs::loaded_programs()
-        .flatten()
-        .filter(|program| !before.contains(&program.id()));
-    let mut verified = BTreeMap::new();
-    for program in fresh {
-        let name = program.name_as_str().unwrap_or_default().to_owned();
-        let instructions = program.verified_instruction_count().unwrap_or_default();
-        verified.insert(name, instructions);
-    }
-    drop(rig);
-    println!("instructions verified: {verified:?}");
-    for name in ours {
-        assert!(
-            verified[name] < VERIFIED_INSTRUCTIONS_MAX,
-            "{name}: {verified:?}"
-        );
-    }
-}
 
 /// The time of the established path. The flow is translated to itself, so that a packet can be run again and again.
 #[test]
@@ -76,6 +36,25 @@ fn the_established_path_is_timed() {
             assert!(ns > 0.0);
         }
     }
+}
+
+/// Tests use a gateway one after another.
+#[test]
+fn a_gateway_that_was_used_knows_nothing_when_it_is_used_again() {
+    let mut rig = Rig::new();
+    rig.set(|s| (s.routed, s.forwards_kernel) = (0b10, 1));
+    rig.plane().set_class_name(3, Some("voice")).unwrap();
+    rig.plane().set_own_macs(&[(1, [2; 6])].into()).unwrap();
+    rig.install(&round_robin(0b01));
+    rig.connect(client(4000), server(80));
+    rig.open(client(4001), server(443));
+    let datagram = udp(client(4002), server(53), &[1; 2000]);
+    rig.lan_sends(&datagram.fragment(1440, 2008).frame());
+    rig.lan_sends(&datagram.fragment(0, 1440).frame());
+    rig.lan_sends(&tcp(client(4003), server(80), "A", 1, 1).frame());
+    rig.link_brings(0, &udp(server(53), client(4004), b"x").frame());
+    rig.sweep();
+    assert_eq!(rig.forgotten(), []);
 }
 
 /// A connection and a confirmed mapping, whose external end is their own.

@@ -1,13 +1,14 @@
-//! Maps of any shape by their pins, read and emptied as bytes: the state of a gateway whatever maps it is made of.
+//! Maps of any shape by their pins, read and emptied as bytes: the state of a gateway whatever maps it is made of. For tests, which
+//! use loaded programs more than once.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use anabranch_dataplane::batch::{self, Batch, Cursor};
-use anyhow::{Context, Result, bail};
 use aya::maps::{MapData, MapType};
 use aya::util::nr_cpus;
+
+use crate::batch::{self, Batch, Cursor, bpf};
 
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
@@ -22,23 +23,6 @@ struct ElementAttr {
     key: u64,
     value: u64,
     flags: u64,
-}
-
-fn bpf<T>(command: libc::c_long, attr: &mut T) -> io::Result<()> {
-    // SAFETY: `attr` has the layout the kernel expects of `command`, and its pointers lead to buffers as long as the
-    // map's keys and values, alive until the call returns.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_mut(attr),
-            size_of::<T>(),
-        )
-    };
-    match result {
-        0.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// A pinned map.
@@ -58,11 +42,11 @@ impl RawMap {
     ///
     /// # Errors
     /// There is none, or the kernel tells nothing of it.
-    pub fn open(pin: &Path) -> Result<Self> {
-        let open = || -> Result<Self> {
-            let data = MapData::from_pin(pin)?;
-            let info = data.info()?;
-            let kind = info.map_type()?;
+    pub fn open(pin: &Path) -> io::Result<Self> {
+        let open = || -> io::Result<Self> {
+            let data = MapData::from_pin(pin).map_err(io::Error::other)?;
+            let info = data.info().map_err(io::Error::other)?;
+            let kind = info.map_type().map_err(io::Error::other)?;
             let one = info.value_size() as usize;
             let value = match kind {
                 MapType::PerCpuArray | MapType::PerCpuHash | MapType::LruPerCpuHash => {
@@ -80,18 +64,30 @@ impl RawMap {
                 values: Vec::new(),
             })
         };
-        open().with_context(|| format!("map {}", pin.display()))
+        open().map_err(|error| io::Error::other(format!("map {}: {error}", pin.display())))
     }
 
     fn fd(&self) -> u32 {
         self.data.fd().as_fd().as_raw_fd() as u32
     }
 
-    /// Meets every entry.
+    fn is_hash(&self) -> bool {
+        use MapType::{Hash, LruHash, LruPerCpuHash, PerCpuHash};
+        matches!(self.kind, Hash | LruHash | PerCpuHash | LruPerCpuHash)
+    }
+
+    fn is_array(&self) -> bool {
+        matches!(self.kind, MapType::Array | MapType::PerCpuArray)
+    }
+
+    /// Meets every entry of an array or a hash map.
     ///
     /// # Errors
     /// The kernel refuses the read.
-    pub fn for_each(&mut self, mut meet: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    pub fn for_each(&mut self, mut meet: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+        if !self.is_hash() && !self.is_array() {
+            return Ok(());
+        }
         let room = ENTRIES_PER_CALL.min(self.entries as usize);
         self.keys.resize(room * self.key, 0);
         self.values.resize(room * self.value, 0);
@@ -99,10 +95,10 @@ impl RawMap {
         loop {
             let to = (self.keys.as_mut_ptr(), self.values.as_mut_ptr());
             // SAFETY: both have room for so many, by the sizes the kernel told.
-            let batch = unsafe { batch::lookup(self.data.fd(), &mut cursor, to, room) };
-            let batch = batch.context("reading a map")?;
+            let batch = unsafe { batch::lookup(self.data.fd(), &mut cursor, to, room) }?;
             let (Batch::More(count) | Batch::Last(count)) = batch else {
-                bail!("a bucket has more than {room} entries");
+                let full = format!("a bucket has more than {room} entries");
+                return Err(io::Error::other(full));
             };
             let keys = self.keys.chunks_exact(self.key);
             let entries = keys.zip(self.values.chunks_exact(self.value));
@@ -115,21 +111,21 @@ impl RawMap {
         }
     }
 
-    /// Forgets every entry; an array's become zero.
+    /// Forgets every entry; an array's become zero. Maps that are neither array nor hash stay as they are.
     ///
     /// # Errors
     /// The kernel refuses the change.
-    pub fn clear(&mut self) -> Result<()> {
-        match self.kind {
-            MapType::Hash | MapType::LruHash | MapType::PerCpuHash | MapType::LruPerCpuHash => {
-                self.delete_all()
-            }
-            MapType::Array | MapType::PerCpuArray => self.zero_all(),
-            _ => Ok(()),
+    pub fn clear(&mut self) -> io::Result<()> {
+        if self.is_hash() {
+            return self.delete_all();
         }
+        if self.is_array() {
+            return self.zero_all();
+        }
+        Ok(())
     }
 
-    fn delete_all(&mut self) -> Result<()> {
+    fn delete_all(&mut self) -> io::Result<()> {
         let mut keys = Vec::new();
         self.for_each(|key, _| keys.push(key.to_vec()))?;
         for key in keys {
@@ -138,17 +134,16 @@ impl RawMap {
                 key: key.as_ptr() as u64,
                 ..ElementAttr::default()
             };
-            match bpf(BPF_MAP_DELETE_ELEM, &mut attr) {
-                Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
-                    return Err(error.into());
-                }
+            // SAFETY: the key is as long as the map's.
+            match unsafe { bpf(BPF_MAP_DELETE_ELEM, &mut attr) } {
+                Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn zero_all(&mut self) -> Result<()> {
+    fn zero_all(&mut self) -> io::Result<()> {
         let zeros = vec![0u8; self.value];
         for index in 0..self.entries {
             let mut attr = ElementAttr {
@@ -157,7 +152,8 @@ impl RawMap {
                 value: zeros.as_ptr() as u64,
                 ..ElementAttr::default()
             };
-            bpf(BPF_MAP_UPDATE_ELEM, &mut attr).context("zeroing a map")?;
+            // SAFETY: the value is as long as the map's, and an array's key is a number.
+            unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }?;
         }
         Ok(())
     }
