@@ -448,8 +448,8 @@ pub struct Tcp {
 }
 
 /// How a host chooses the port of a connection that it opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "snake_case", deserialize = "kebab-case"))]
 pub enum Ports {
     /// Drawn from all ephemeral ports (RFC 6056, algorithm 1).
     Random,
@@ -458,8 +458,8 @@ pub enum Ports {
 }
 
 /// How the window grows in congestion avoidance and shrinks on loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "snake_case", deserialize = "kebab-case"))]
 pub enum Control {
     /// RFC 5681.
     Reno,
@@ -480,14 +480,16 @@ impl Control {
 }
 
 /// How losses are repaired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "snake_case", deserialize = "kebab-case"))]
 pub enum Recovery {
     /// RFC 5681.
     Reno,
     /// RFC 6582, impatient: the retransmission timer restarts with the first partial acknowledgement of a recovery alone.
+    #[serde(rename(deserialize = "newreno"))]
     NewReno,
     /// RFC 6582, slow but steady: it restarts with every one.
+    #[serde(rename(deserialize = "newreno-slow-but-steady"))]
     NewRenoSlowButSteady,
     /// RFC 6675.
     Sack,
@@ -503,8 +505,8 @@ impl Recovery {
 }
 
 /// What the window counts as it grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "snake_case", deserialize = "kebab-case"))]
 pub enum Growth {
     /// Acknowledgements, RFC 5681.
     PerAck,

@@ -471,13 +471,10 @@ pub(super) struct SizeTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TcpTable {
-    #[serde(default, with = "control")]
     pub control: Option<Control>,
     pub hystart: Option<bool>,
     pub pacing: Option<bool>,
-    #[serde(default, with = "recovery")]
     pub recovery: Option<Recovery>,
-    #[serde(default, with = "growth")]
     pub growth: Option<Growth>,
     pub dsack: Option<bool>,
     pub ecn: Option<bool>,
@@ -489,56 +486,12 @@ pub(super) struct TcpTable {
     pub header: Option<Bytes>,
     pub min_rto: Option<Span>,
     pub overhead: Option<Span>,
-    #[serde(default, with = "ports")]
     pub ports: Option<Ports>,
 }
 
 /// `"40ms"` or `false`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Delayed(pub Option<Duration>);
-
-/// Reads one of a few words.
-macro_rules! words {
-    ($name:ident, $kind:ty, { $($word:literal => $value:expr),+ $(,)? }) => {
-        mod $name {
-            use super::*;
-
-            const WORDS: &[&str] = &[$($word),+];
-
-            pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-                deserializer: D,
-            ) -> Result<Option<$kind>, D::Error> {
-                let word = String::deserialize(deserializer)?;
-                match word.as_str() {
-                    $($word => Ok(Some($value)),)+
-                    _ => Err(D::Error::unknown_variant(&word, WORDS)),
-                }
-            }
-        }
-    };
-}
-
-words!(control, Control, {
-    "reno" => Control::Reno,
-    "cubic" => Control::Cubic,
-    "cubic-linux" => Control::CubicLinux,
-    "bbr" => Control::Bbr,
-});
-words!(recovery, Recovery, {
-    "reno" => Recovery::Reno,
-    "newreno" => Recovery::NewReno,
-    "newreno-slow-but-steady" => Recovery::NewRenoSlowButSteady,
-    "sack" => Recovery::Sack,
-    "rack" => Recovery::Rack,
-});
-words!(ports, Ports, {
-    "random" => Ports::Random,
-    "consecutive" => Ports::Consecutive,
-});
-words!(growth, Growth, {
-    "per-ack" => Growth::PerAck,
-    "per-segment" => Growth::PerSegment,
-});
 
 /// A value that may be written in several ways; in the others it is of the wrong type.
 trait Either: Sized {
