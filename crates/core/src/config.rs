@@ -2,49 +2,68 @@
 
 use std::time::Duration;
 
+use anabranch_config::Span;
 use anabranch_policy::Family;
+use serde::{Deserialize, Deserializer};
 
 /// Times and counts of the availability state machine, as `docs/availability.md` explains them. [`Config::validate`] checks that they
-/// fit together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// fit together. Read from a file, what is not written has its default.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The driver reads the counters this often; a quarter as often while nothing is carried.
+    #[serde(deserialize_with = "time")]
     pub poll: Duration,
     /// The link is suspected if packets were sent and nothing at all came back for this long.
+    #[serde(deserialize_with = "time")]
     pub silence: Duration,
     /// A one-way failure is suspected if packets were sent and nothing proved that they arrived for this long.
+    #[serde(deserialize_with = "time")]
     pub one_way: Duration,
     /// A link without traffic is probed if nothing came in by it for this long.
+    #[serde(deserialize_with = "time")]
     pub idle_probe: Duration,
     /// Time between two probes of a suspected or recovering link.
+    #[serde(deserialize_with = "time")]
     pub probe_interval: Duration,
     /// Time between two probes of a link that is down.
+    #[serde(deserialize_with = "time")]
     pub down_interval: Duration,
     /// Multiplies `idle_probe`, `down_interval` and [`PACE`](crate::rounds::PACE) on metered links.
     pub metered_factor: u32,
     /// If all far targets have been silent for this long, answers of near ones count.
+    #[serde(deserialize_with = "time")]
     pub far_silence: Duration,
     /// A link that goes down for the second time stays down for at least this long, and for twice the time with every
     /// further fall, ...
+    #[serde(deserialize_with = "time")]
     pub hold_down: Duration,
     /// ... but no longer than this.
+    #[serde(deserialize_with = "time")]
     pub hold_down_max: Duration,
     /// One failure is forgotten after each such time without another.
+    #[serde(deserialize_with = "time")]
     pub hold_forget: Duration,
     /// A link whose default route or address is missing while its carrier is there keeps its flows for this long: somebody may be
     /// configuring it.
+    #[serde(deserialize_with = "time")]
     pub grace: Duration,
     /// An answer is late after the measured round-trip time and its variation, but not before this.
+    #[serde(deserialize_with = "time")]
     pub deadline_min: Duration,
     /// The same while no round trip was measured (RFC 6298 §2.1: 1 s).
+    #[serde(deserialize_with = "time")]
     pub deadline_unmeasured: Duration,
     /// The longest that an answer may take on a link without load.
+    #[serde(deserialize_with = "time")]
     pub deadline_max: Duration,
     /// The longest queueing time that a loaded link may add to that.
+    #[serde(deserialize_with = "time")]
     pub queue_max: Duration,
     /// Probe results kept for the loss rules.
     pub window: usize,
     /// Results older than this say nothing.
+    #[serde(deserialize_with = "time")]
     pub window_age: Duration,
     /// The link goes down if this many probes in the window are lost, ...
     pub down_loss: usize,
@@ -55,9 +74,15 @@ pub struct Config {
     /// ... and more than this many in a row were answered.
     pub up_consecutive: u32,
     /// Probe busy links now and then as well, so that there are figures to show.
+    #[serde(skip)]
     pub measures: bool,
     /// The address family of the fixed node that measures of distance H(P) probe, if there is one.
+    #[serde(skip)]
     pub node: Option<Family>,
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    Span::deserialize(deserializer).map(|Span(time)| time)
 }
 
 impl Default for Config {

@@ -25,7 +25,7 @@ pub(super) struct File {
     pub link: BTreeMap<String, LinkTable>,
     pub policy: Option<Typed<Algorithm>>,
     #[serde(default)]
-    pub availability: AvailabilityTable,
+    pub availability: anabranch_core::Config,
     #[serde(default)]
     pub probe: ProbeTable,
     #[serde(default)]
@@ -83,34 +83,6 @@ fn with_nat() -> bool {
 
 fn with_alert() -> bool {
     true
-}
-
-/// The fields of [`anabranch_core::Config`].
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AvailabilityTable {
-    pub poll: Option<Span>,
-    pub silence: Option<Span>,
-    pub one_way: Option<Span>,
-    pub idle_probe: Option<Span>,
-    pub probe_interval: Option<Span>,
-    pub down_interval: Option<Span>,
-    pub metered_factor: Option<u32>,
-    pub far_silence: Option<Span>,
-    pub hold_down: Option<Span>,
-    pub hold_down_max: Option<Span>,
-    pub hold_forget: Option<Span>,
-    pub grace: Option<Span>,
-    pub deadline_min: Option<Span>,
-    pub deadline_unmeasured: Option<Span>,
-    pub deadline_max: Option<Span>,
-    pub queue_max: Option<Span>,
-    pub window: Option<usize>,
-    pub window_age: Option<Span>,
-    pub down_loss: Option<usize>,
-    pub down_consecutive: Option<u32>,
-    pub up_loss: Option<usize>,
-    pub up_consecutive: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_config::{Source, Span, read_text};
+use anabranch_config::{Source, read_text};
 use anabranch_core::checks::Target;
 use anabranch_core::rules::file::{Remark, Site};
 use anabranch_core::rules::{Class, Rule};
@@ -11,7 +11,7 @@ use anabranch_core::{Algorithm, ConfigError, Family, LinkSpec, Sessions, Typed};
 
 use super::claims::{Claim, check_claims, claim};
 use super::classes::{Classes, take_former};
-use super::file::{AvailabilityTable, File, OneOrMore, SurveyTable};
+use super::file::{File, OneOrMore, SurveyTable};
 use super::link::{Link, links};
 use super::nat::{Limits, Nat, limits, nat};
 use super::targets::{node, targets};
@@ -104,7 +104,7 @@ impl Config {
                 node: node.as_ref().and_then(Target::address).map(Family::from),
                 // Users' traffic says little of how well it is carried.
                 measures: true,
-                ..availability(&source, &file.availability)?
+                ..availability(&source, file.availability)?
             },
             node,
             survey_ignore: survey_ignore(&source, file.survey)?,
@@ -221,39 +221,11 @@ fn claims<'a>(lan: &'a [String], links: &'a [Link]) -> impl Iterator<Item = Clai
     lan.chain(links.map(|link| claim(&["link", &link.name, "device"], &link.device)))
 }
 
-/// The defaults of the balancer with what is written; the balancer says what fits together.
+/// The balancer says what fits together.
 fn availability(
     source: &Source<'_>,
-    table: &AvailabilityTable,
+    config: anabranch_core::Config,
 ) -> Result<anabranch_core::Config, BadInput> {
-    let default = anabranch_core::Config::default();
-    let time = |written: Option<Span>, default| written.map_or(default, |Span(time)| time);
-    let config = anabranch_core::Config {
-        poll: time(table.poll, default.poll),
-        silence: time(table.silence, default.silence),
-        one_way: time(table.one_way, default.one_way),
-        idle_probe: time(table.idle_probe, default.idle_probe),
-        probe_interval: time(table.probe_interval, default.probe_interval),
-        down_interval: time(table.down_interval, default.down_interval),
-        metered_factor: table.metered_factor.unwrap_or(default.metered_factor),
-        far_silence: time(table.far_silence, default.far_silence),
-        hold_down: time(table.hold_down, default.hold_down),
-        hold_down_max: time(table.hold_down_max, default.hold_down_max),
-        hold_forget: time(table.hold_forget, default.hold_forget),
-        grace: time(table.grace, default.grace),
-        deadline_min: time(table.deadline_min, default.deadline_min),
-        deadline_unmeasured: time(table.deadline_unmeasured, default.deadline_unmeasured),
-        deadline_max: time(table.deadline_max, default.deadline_max),
-        queue_max: time(table.queue_max, default.queue_max),
-        window: table.window.unwrap_or(default.window),
-        window_age: time(table.window_age, default.window_age),
-        down_loss: table.down_loss.unwrap_or(default.down_loss),
-        down_consecutive: table.down_consecutive.unwrap_or(default.down_consecutive),
-        up_loss: table.up_loss.unwrap_or(default.up_loss),
-        up_consecutive: table.up_consecutive.unwrap_or(default.up_consecutive),
-        measures: default.measures,
-        node: None,
-    };
     match config.validate() {
         Ok(()) => Ok(config),
         Err(ConfigError {
