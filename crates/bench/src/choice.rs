@@ -32,25 +32,27 @@ pub fn measure(dispatch: Dispatch, targets: u16) -> Result<f64> {
     let mut bpf = EbpfLoader::new().load(OBJECT)?;
     write(&mut bpf, "choice", choice(dispatch, targets))?;
     write(&mut bpf, "consistent", table(targets))?;
-    let program = bpf.program_mut("choose").context("program choose")?;
+    nanoseconds(&mut bpf, "choose", targets.into())
+}
+
+/// Of one call of a program that gives a number below `count`, the median of many test runs.
+pub fn nanoseconds(bpf: &mut Ebpf, name: &'static str, count: u32) -> Result<f64> {
+    let program = bpf.program_mut(name).context(name)?;
     let program: &mut SchedClassifier = program.try_into()?;
     program.load()?;
-    let durations: Result<Vec<_>> = (0..WALKS).map(|_| run(program, targets)).collect();
+    let durations: Result<Vec<_>> = (0..WALKS).map(|_| run(program, count)).collect();
     Ok(median(&sorted(durations?.into_iter())))
 }
 
-fn run(program: &SchedClassifier, targets: u16) -> Result<f64> {
+fn run(program: &SchedClassifier, count: u32) -> Result<f64> {
     let options = TestRunOptions {
         data_in: Some(&FRAME),
         repeat: REPEAT,
         ..TestRunOptions::new()
     };
     let ran = program.test_run(options)?;
-    ensure!(
-        ran.return_value < targets.into(),
-        "target {} of {targets} was chosen",
-        ran.return_value
-    );
+    let given = ran.return_value;
+    ensure!(given < count, "{given} was chosen of {count}");
     Ok(ran.duration.as_nanos() as f64)
 }
 

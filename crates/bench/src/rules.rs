@@ -4,50 +4,25 @@
 use std::net::Ipv4Addr;
 
 use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, RULES_MAX, Rule, compile};
-use anyhow::{Context, Result, ensure};
-use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
+use anyhow::Result;
 use aya::{EbpfLoader, include_bytes_aligned};
 
-use crate::choice::write;
-use crate::ratios::{median, sorted};
+use crate::choice::{nanoseconds, write};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/rules.bpf.o"));
-
-const REPEAT: u32 = 1_000;
-const WALKS: usize = 500;
-/// An Ethernet and an IP header: the least that a test run takes.
-const FRAME: [u8; 34] = [0; 34];
 
 /// Nanoseconds that all rules cost a flow, the median of many test runs.
 pub fn measure() -> Result<f64> {
     let all: Vec<Rule> = (0..RULES_MAX as u8).map(rule).collect();
-    Ok(nanoseconds(&all)? - nanoseconds(&[])?)
+    Ok(of_all(&all)? - of_all(&[])?)
 }
 
-fn nanoseconds(rules: &[Rule]) -> Result<f64> {
+fn of_all(rules: &[Rule]) -> Result<f64> {
     let compiled = compile(rules, Moment::new(0, 0), |_| Some(1))?;
     let mut bpf = EbpfLoader::new().load(OBJECT)?;
     write(&mut bpf, "rules", *compiled)?;
-    let program = bpf.program_mut("class_of").context("program class_of")?;
-    let program: &mut SchedClassifier = program.try_into()?;
-    program.load()?;
-    let durations: Result<Vec<_>> = (0..WALKS).map(|_| run(program, rules.len())).collect();
-    Ok(median(&sorted(durations?.into_iter())))
-}
-
-fn run(program: &SchedClassifier, rules: usize) -> Result<f64> {
-    let options = TestRunOptions {
-        data_in: Some(&FRAME),
-        repeat: REPEAT,
-        ..TestRunOptions::new()
-    };
-    let ran = program.test_run(options)?;
-    ensure!(
-        ran.return_value as usize <= rules,
-        "class {} of {rules}",
-        ran.return_value
-    );
-    Ok(ran.duration.as_nanos() as f64)
+    // The default class is 0, so one more than there are rules.
+    nanoseconds(&mut bpf, "class_of", rules.len() as u32 + 1)
 }
 
 /// Of all networks a 63rd each, so that few flows are of the default class for its sake.
