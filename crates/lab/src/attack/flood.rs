@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use anabranch_scenario::Family;
 
 use super::frame::Plan;
-use super::kinds;
+use super::ranges;
 use super::site::{HOST_DEVICE, ISP_DEVICE};
 use crate::topology::{LabError, Result};
 use anabranch_testbed::netns::Namespace;
@@ -68,7 +68,7 @@ impl Flood {
         let mut programs = EbpfLoader::new()
             .override_global("plan", plan, true)
             .override_global("device", &device, true)
-            .override_global("lan", &kinds::lan(family), true)
+            .override_global("lan", &ranges::lan(family), true)
             .load(OBJECT)
             .map_err(failed("loading"))?;
         for name in ["generate", "sink", "serve", "collude"] {

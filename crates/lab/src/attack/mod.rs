@@ -15,6 +15,7 @@ mod flood;
 mod frame;
 mod innocent;
 mod kinds;
+mod ranges;
 mod scene;
 mod scenery;
 mod site;
