@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use anabranch_daemon::config::Config;
 
 use crate::commands::executable;
-use crate::{documents, missing, quoted};
+use crate::{documents, missing, quoted, subjects};
 
 /// What is known of a configuration without a look at this host.
 fn check(text: &str) -> Output {
@@ -91,13 +91,6 @@ fn keys(table: &str) -> Vec<String> {
         .unwrap_or_else(|| panic!("{table}: {said}"));
     let allowed = allowed.split(';').next().unwrap().trim();
     allowed.split(", ").map(str::to_owned).collect()
-}
-
-/// The first cells of a document's tables.
-fn subjects(text: &str) -> BTreeSet<&str> {
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
-    rows.flat_map(|row| quoted(row.split(" |").next().unwrap()))
-        .collect()
 }
 
 #[test]

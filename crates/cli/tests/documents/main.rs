@@ -6,6 +6,7 @@ mod commands;
 mod configuration;
 mod names;
 mod numbers;
+mod tables;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -83,6 +84,13 @@ fn named_after<'a>(text: &'a str, word: &str) -> BTreeSet<&'a str> {
     // `--test NAME` is for the reader to fill in.
     names.retain(|name| name.chars().any(|letter| letter.is_lowercase()));
     names
+}
+
+/// What is quoted in the first cells of tables.
+fn subjects(text: &str) -> BTreeSet<&str> {
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
+    rows.flat_map(|row| quoted(row.split(" |").next().unwrap()))
+        .collect()
 }
 
 /// What `look` objects to, with the document's name before it.

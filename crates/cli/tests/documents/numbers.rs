@@ -39,6 +39,15 @@ fn evaluate(file: &str, value: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| constant(file, value))
 }
 
+/// How large an executable may be, in MB.
+fn size_max_mb(executable: &str) -> u64 {
+    let text = fs::read_to_string(root().join("scripts/check-size")).unwrap();
+    let (_, bytes) = text
+        .split_once(&format!("    {executable}) bytes_max="))
+        .unwrap();
+    bytes.split(' ').next().unwrap().parse::<u64>().unwrap() / 1_000_000
+}
+
 /// In one line, and numbers without the spaces that group their digits.
 fn plain(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -84,6 +93,16 @@ fn statements() -> Vec<(&'static str, &'static str, u64)> {
             "ARCHITECTURE.md",
             "`trunk-v{}`",
             constant(BINS_H, "AB_TRUNK_ABI_VERSION"),
+        ),
+        (
+            "CONTRIBUTING.md",
+            "`anabranch` may have {} MB",
+            size_max_mb("anabranch"),
+        ),
+        (
+            "CONTRIBUTING.md",
+            "`anabranch-lab` {} MB",
+            size_max_mb("anabranch-lab"),
         ),
         (
             "README.md",
