@@ -5,7 +5,7 @@ mod observed;
 use std::time::Duration;
 
 use anabranch_config::{BadInput, did_you_mean};
-use anabranch_core::catalogue::{Cost, Page, Parts, Sent, Target};
+use anabranch_core::catalogue::{Cost, Page, Parts, Sent, TARGETS, Target};
 use anabranch_core::measure::Distance;
 use serde::Serialize;
 
@@ -81,7 +81,7 @@ pub fn run(all: Vec<Page>, name: Option<&str>, json: bool) -> anyhow::Result<()>
     }
 }
 
-/// One of links, one of sublinks, or both.
+/// One at most of each kind of target.
 fn named(all: &[Page], name: &str) -> Result<Vec<Page>, BadInput> {
     let is = |known: &str| known.eq_ignore_ascii_case(name);
     let of = |target| {
@@ -90,7 +90,7 @@ fn named(all: &[Page], name: &str) -> Result<Vec<Page>, BadInput> {
             .find(|page| is(page.name))
             .or_else(|| among().find(|page| page.alias.is_some_and(is)))
     };
-    let found = [Target::Link, Target::Sublink].into_iter().filter_map(of);
+    let found = TARGETS.iter().filter_map(|row| of(row.target));
     let found: Vec<_> = found.cloned().collect();
     if found.is_empty() {
         let names: Vec<_> = all.iter().map(|page| page.name).collect();
@@ -101,14 +101,6 @@ fn named(all: &[Page], name: &str) -> Result<Vec<Page>, BadInput> {
         )));
     }
     Ok(found)
-}
-
-/// What a policy chooses among, in words.
-pub fn among(target: Target) -> &'static str {
-    match target {
-        Target::Link => "links",
-        Target::Sublink => "sublinks",
-    }
 }
 
 /// What paths are compared by, as tables have it.
@@ -141,7 +133,7 @@ fn columns(pages: &[Page]) -> Columns {
         let Cost { state, probes } = page.cost;
         columns.row([
             format!("{}{}", page.name, default(page)),
-            among(page.target).to_owned(),
+            page.target.row().plural.to_owned(),
             measure(page),
             dispatch.to_owned(),
             granularity.to_owned(),
@@ -166,7 +158,9 @@ fn every(period: Duration) -> String {
 /// All that is known of a policy.
 fn shown(page: &Page) -> String {
     let mut facts = Facts::default();
-    facts.add("among", format!("{}{}", among(page.target), default(page)));
+    let target = page.target.row();
+    facts.add("among", format!("{}{}", target.plural, default(page)));
+    facts.add("set by", target.key.replace('`', ""));
     if let Some(alias) = page.alias {
         facts.add("also", alias);
     }

@@ -159,40 +159,6 @@ impl Algorithm {
         }
     }
 
-    /// How far away that looks which it chooses by.
-    pub fn distance(&self) -> Distance {
-        let looks_far = [self.races_per_s, self.probes_per_s]
-            .iter()
-            .any(Option::is_some);
-        match looks_far || self.lifetime().is_some() {
-            true => Distance::Destination,
-            false => self.measure.distance,
-        }
-    }
-
-    /// What links are compared by, for people.
-    pub fn measured(&self) -> &'static str {
-        match self.distance() {
-            _ if self.dispatch == Dispatch::Soonest => {
-                "what links were seen to carry, and how long SYNs wait for their answers"
-            }
-            Distance::Destination if self.by_loss => {
-                "how long SYNs wait for their answers, and how many have none"
-            }
-            Distance::Destination if self.races_per_s.is_some() => {
-                "which link's SYN is answered first"
-            }
-            Distance::Destination if self.probes_per_s.is_some() => {
-                "which link's probe is answered first"
-            }
-            Distance::Destination if self.active.is_some() => {
-                "how long probes wait for their answers"
-            }
-            Distance::Destination => "how long SYNs wait for their answers",
-            Distance::Local | Distance::LastMile | Distance::Node => self.measure.meaning,
-        }
-    }
-
     /// For so long it is known what was told of the response time of a link for a prefix.
     pub fn lifetime(&self) -> Option<Duration> {
         self.passive.or(self.active.map(|active| active.lifetime()))

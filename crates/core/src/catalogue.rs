@@ -3,12 +3,14 @@
 //! Configurations, scenario files, `anabranch policies`, completions and documentation read it. A policy that uses known
 //! measures is added by a row of [`ROWS`]; a measure by a file under `measure/` and a row of
 //! [`MEASURES`](crate::measure::MEASURES). A program with policies of its own adds their rows before it reads anything:
-//! [`extend`].
+//! [`extend`]. What policies choose among is a row of [`TARGETS`]; what runs a policy says the rest of it by [`Facts`].
 
 mod facts;
+mod gateway;
 mod named;
 mod own;
 mod page;
+mod target;
 
 use std::fmt;
 use std::time::Duration;
@@ -18,15 +20,16 @@ use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
 use crate::algorithm::{Active, Algorithm, LISTED, PERIOD, ROUNDS, Retry, Weighting};
-use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
 
-pub use facts::{Cost, Needs, Parameter, Parts, in_ms, in_s};
-pub use named::{UnknownAlgorithm, names};
+pub use facts::{Cost, Facts, Needs, Parameter, Parts, Sent, in_ms, in_s};
+use gateway::PacketByPacket;
+pub use named::{UnknownAlgorithm, configured, names};
 use own::own;
 pub use own::{ExtendError, extend};
-pub use page::{Page, Sent};
+pub use page::Page;
+pub use target::{TARGETS, Target, TargetRow};
 
 /// Of a name.
 pub(crate) const NAME_CHARS_MAX: usize = 32;
@@ -41,16 +44,6 @@ pub enum Policy {
     Packet,
     /// Over the sublinks of a trunk.
     Trunk(Spread),
-}
-
-/// What a policy chooses among.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    /// Access lines of a site.
-    Link,
-    /// Lines of a trunk.
-    Sublink,
 }
 
 /// A name of the field.
@@ -468,21 +461,29 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 
 /// The rows of one kind of target.
 pub fn of(target: Target) -> impl Iterator<Item = &'static Row> {
-    rows().filter(move |row| row.policy.target() == target)
+    of_target(rows(), target)
+}
+
+fn of_target(
+    rows: impl Iterator<Item = &'static Row>,
+    target: Target,
+) -> impl Iterator<Item = &'static Row> {
+    rows.filter(move |row| row.policy.facts().target() == target)
 }
 
 /// What is used where nothing is named.
 pub fn default(target: Target) -> &'static Row {
-    let name = match target {
-        Target::Link => "WSDM",
-        Target::Sublink => "DHFV",
-    };
-    find(target, name).expect("a row of the table")
+    find(target, target.row().default).expect("a row of the table")
+}
+
+/// The first row of this name or alias, whatever it chooses among.
+pub(crate) fn find_any(name: &str) -> Option<&'static Row> {
+    TARGETS.iter().find_map(|row| find(row.target, name))
 }
 
 /// The row of this name or alias. Case does not matter.
 pub fn find(target: Target, name: &str) -> Option<&'static Row> {
-    let rows = || all().filter(|row| row.policy.target() == target);
+    let rows = || of_target(all(), target);
     let is = |known: &str| known.eq_ignore_ascii_case(name);
     rows()
         .find(|row| is(row.name))
@@ -530,165 +531,34 @@ impl Row {
 }
 
 impl Policy {
-    /// What it chooses among.
-    pub fn target(&self) -> Target {
+    /// What it says of itself.
+    pub fn facts(&self) -> &dyn Facts {
         match self {
-            Policy::Gateway(_) | Policy::Packet => Target::Link,
-            Policy::Trunk(_) => Target::Sublink,
+            Policy::Gateway(algorithm) => algorithm,
+            Policy::Packet => &PacketByPacket,
+            Policy::Trunk(spread) => spread,
         }
-    }
-
-    /// A configuration may name it, too; others are for scenarios.
-    pub fn is_configurable(&self) -> bool {
-        match self {
-            Policy::Gateway(_) => true,
-            Policy::Packet => false,
-            Policy::Trunk(spread) => spread.is_configurable(),
-        }
-    }
-
-    /// Whether it knows classes of traffic.
-    pub fn asks_rules(&self) -> bool {
-        matches!(self, Policy::Gateway(_))
-    }
-
-    /// Its tuple in words.
-    pub fn parts(&self) -> Parts {
-        match self {
-            Policy::Gateway(algorithm) => Parts {
-                measure: algorithm.measure.name,
-                dispatch: algorithm.dispatch_word(),
-                granularity: algorithm.granularity_word(),
-            },
-            Policy::Packet => Spread::Drr.parts(),
-            Policy::Trunk(spread) => spread.parts(),
-        }
-    }
-
-    /// What may be set, with its defaults.
-    pub fn parameters(&self) -> Vec<Parameter> {
-        match self {
-            Policy::Gateway(algorithm) => {
-                let period = algorithm.period.map(|period| Parameter {
-                    name: "period",
-                    default: in_ms(period),
-                    meaning: "between two measurements",
-                });
-                let race = algorithm.races_per_s.map(|races| Parameter {
-                    name: "race",
-                    default: format!("{races}/s"),
-                    meaning: "connections at most whose SYN takes all links",
-                });
-                let probe = algorithm.probes_per_s.map(|probes| Parameter {
-                    name: "probe",
-                    default: format!("{probes}/s"),
-                    meaning: "connections at most that wait for probes of their destination",
-                });
-                let passive = algorithm.passive.map(|lifetime| Parameter {
-                    name: "passive",
-                    default: in_s(lifetime),
-                    meaning: "for which a response time that a flow has met is known",
-                });
-                let active = algorithm.active.map(|active| Parameter {
-                    name: "active",
-                    default: in_s(active.period()),
-                    meaning: "in which each listed destination is probed once over each link",
-                });
-                let listed = algorithm.active.map(|active| Parameter {
-                    name: "listed",
-                    default: active.listed.to_string(),
-                    meaning: "destinations at most that are probed",
-                });
-                let is_soonest = algorithm.dispatch == Dispatch::Soonest;
-                let rounds = is_soonest.then(|| Parameter {
-                    name: "rounds",
-                    default: algorithm.rounds.to_string(),
-                    meaning: "response times that a flow waits for whatever its link carries",
-                });
-                let all = [period, race, probe, passive, active, listed, rounds];
-                all.into_iter().flatten().collect()
-            }
-            Policy::Packet => Vec::new(),
-            Policy::Trunk(spread) => spread.parameters(),
-        }
-    }
-
-    /// What has to be there.
-    pub fn needs(&self) -> Needs {
-        let rates = match self {
-            Policy::Gateway(algorithm) => algorithm.needs_rate(),
-            Policy::Packet | Policy::Trunk(_) => RateNeed::None,
-        };
-        Needs {
-            rates,
-            node: matches!(self, Policy::Gateway(algorithm) if algorithm.needs_node()),
-            no_nat: *self == Policy::Packet,
-            no_faults: *self == Policy::Trunk(Spread::Single),
-        }
-    }
-
-    /// What it costs.
-    pub fn cost(&self) -> Cost {
-        let state = match self {
-            Policy::Gateway(algorithm) if algorithm.dispatch == Dispatch::Turns => {
-                "one counter for all links"
-            }
-            Policy::Gateway(algorithm) if algorithm.probes_per_s.is_some() => {
-                "SYNs that wait, at most 4096 of 180 bytes, of all classes"
-            }
-            Policy::Gateway(algorithm) if algorithm.lifetime().is_some() => {
-                "460 bytes for each of `limits.prefixes`, of all classes"
-            }
-            Policy::Gateway(algorithm) => algorithm.measure.state,
-            Policy::Packet => Spread::Drr.state(),
-            Policy::Trunk(spread) => spread.state(),
-        };
-        let probes = match self {
-            Policy::Gateway(algorithm)
-                if algorithm.races_per_s.is_some() && algorithm.passive.is_some() =>
-            {
-                "for a connection to each prefix in a lifetime a SYN and a RST over each other link"
-            }
-            Policy::Gateway(algorithm) if algorithm.races_per_s.is_some() => {
-                "for each connection a SYN and a RST over each other link"
-            }
-            Policy::Gateway(algorithm) if algorithm.probes_per_s.is_some() => {
-                "for each connection a segment over each link"
-            }
-            Policy::Gateway(algorithm) if algorithm.active.is_some() => {
-                "in a period a segment over each link to each listed destination"
-            }
-            Policy::Gateway(algorithm) => algorithm.measure.probes(),
-            Policy::Packet | Policy::Trunk(_) => "none",
-        };
-        Cost { state, probes }
     }
 }
 
 impl fmt::Display for Policy {
     /// As it may be written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Policy::Gateway(algorithm) => return algorithm.fmt(f),
-            Policy::Packet | Policy::Trunk(_) => {}
-        }
         if let Policy::Trunk(Spread::Flowlet { gap }) = self {
             return write!(f, "flowlet {} ms", gap.as_secs_f64() * 1e3);
         }
-        f.write_str(match self {
-            Policy::Trunk(spread) => spread.row().name,
-            _ => row_of(self).map_or("unnamed", |row| row.name),
-        })
+        match (row_of(self), self.facts().tuple()) {
+            (Some(row), _) => f.write_str(row.name),
+            (None, tuple) => f.write_str(&tuple.unwrap_or_else(|| "unnamed".to_owned())),
+        }
     }
 }
 
 impl Spread {
     /// Whatever its parameters.
     pub fn row(self) -> &'static Row {
-        let is = |row: &&Row| match row.policy {
-            Policy::Trunk(named) => std::mem::discriminant(&named) == std::mem::discriminant(&self),
-            Policy::Gateway(_) | Policy::Packet => false,
-        };
+        let alike = std::mem::discriminant(&self);
+        let is = |row: &&Row| matches!(row.policy, Policy::Trunk(named) if std::mem::discriminant(&named) == alike);
         all().find(is).expect("every spread has a row")
     }
 }

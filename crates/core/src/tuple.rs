@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use crate::algorithm::{
     Active, Algorithm, DISPATCHES, GRANULARITIES, LISTED, PERIOD, ROUNDS, Retry, Weighting, word_of,
 };
-use crate::catalogue::{self, NAME_CHARS_MAX, Target, in_s};
+use crate::catalogue::{self, NAME_CHARS_MAX, in_s};
 use crate::measure::{self, Measure};
 
 const PERIOD_MIN: Duration = Duration::from_millis(20);
@@ -190,9 +190,7 @@ impl Tuple {
         if !anabranch_config::is_name(name, NAME_CHARS_MAX) {
             return Err(TupleError::Name);
         }
-        let taken = [Target::Link, Target::Sublink]
-            .into_iter()
-            .find_map(|target| catalogue::find(target, name));
+        let taken = catalogue::find_any(name);
         taken.map_or(Ok(()), |row| Err(TupleError::NameTaken(row.name)))
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn again(run: &Run, scenario: Arc<Scenario>, policy: impl Into<Typed<
 
 /// The run under the gateway's policy of this name, whatever its own is.
 pub(crate) fn under(run: &Run, name: &str) -> Run {
-    let policy = Policy::Gateway(name.parse().expect("a row of the table"));
+    let policy = Policy::gateway(name.parse().expect("a row of the table"));
     again(run, run.scenario.clone(), policy)
 }
 

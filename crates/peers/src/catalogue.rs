@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_config::Span;
-use anabranch_core::RateNeed;
-use anabranch_core::catalogue::{Cost, Needs, Page, Parameter, Parts, Sent, Target, in_s};
+use anabranch_core::catalogue::{Cost, Facts, Needs, Page, Parameter, Parts, Sent, Target, in_s};
 use anabranch_core::measure::Distance;
 
 use crate::peer::{Addresses, Bgp, Metric, Peer};
@@ -144,26 +143,7 @@ impl Row {
 
     /// What people are told of it.
     pub fn page(&self) -> Page {
-        let parts = self.peer.parts();
-        Page {
-            name: self.name,
-            alias: None,
-            meaning: self.meaning,
-            source: self.source,
-            target: Target::Link,
-            is_default: false,
-            tuple: None,
-            parts,
-            by_rate: false,
-            measured: parts.measure,
-            distance: self.peer.distance(),
-            period: self.peer.period(),
-            parameters: self.peer.parameter().into_iter().collect(),
-            needs: self.peer.needs(),
-            cost: self.peer.cost(),
-            sent: self.peer.sent(),
-            suits: vec!["comparisons: it stands in the gateway's place"],
-        }
+        Page::new(self.name, self.meaning, self.source, &self.peer)
     }
 }
 
@@ -173,16 +153,6 @@ const TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(3600);
 
 impl Peer {
-    /// What has to be there: the site's own addresses reachable over each link, if providers are told of them.
-    pub fn needs(self) -> Needs {
-        Needs {
-            rates: RateNeed::None,
-            node: false,
-            no_nat: matches!(self, Peer::Bgp(_)),
-            no_faults: false,
-        }
-    }
-
     /// Whatever its parameters.
     fn row(self) -> &'static Row {
         let is = |row: &&Row| self.is_alike(row.peer);
@@ -264,8 +234,14 @@ impl Peer {
             meaning,
         })
     }
+}
 
-    fn parts(self) -> Parts {
+impl Facts for Peer {
+    fn target(&self) -> Target {
+        Target::Link
+    }
+
+    fn parts(&self) -> Parts {
         let (measure, dispatch, granularity) = match self {
             Peer::OneLink => ("none", "none", "connection"),
             Peer::Static => ("none", "none", "host"),
@@ -288,8 +264,7 @@ impl Peer {
         }
     }
 
-    /// How far away that looks which it compares links by.
-    fn distance(self) -> Distance {
+    fn distance(&self) -> Distance {
         match self {
             Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => Distance::Local,
             // A neighbour tells what others have announced, but is heard no further than he is.
@@ -298,24 +273,22 @@ impl Peer {
         }
     }
 
-    /// Between two looks, where a timer says when.
-    fn period(self) -> Option<Duration> {
+    fn period(&self) -> Option<Duration> {
         match self {
             Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp | Peer::Mptcp => None,
-            Peer::DeadGateway { .. } | Peer::Bgp(_) => Some(router::question(self).0),
-            Peer::RouteControl { period } => Some(period),
+            Peer::DeadGateway { .. } | Peer::Bgp(_) => Some(router::question(*self).0),
+            Peer::RouteControl { period } => Some(*period),
             Peer::Ron { .. } => Some(ron::PROBE_INTERVAL),
         }
     }
 
-    /// The bytes of its own packets, and its sockets.
-    fn sent(self) -> Sent {
+    fn sent(&self) -> Sent {
         let bytes = match self {
             Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => {
                 return Sent::nothing();
             }
             Peer::Mptcp => SYN_BYTES,
-            Peer::DeadGateway { .. } | Peer::Bgp(_) => router::question(self).1,
+            Peer::DeadGateway { .. } | Peer::Bgp(_) => router::question(*self).1,
             Peer::RouteControl { .. } => route_control::PROBE_BYTES,
             Peer::Ron { .. } => ron::PROBE_BYTES,
         };
@@ -328,8 +301,7 @@ impl Peer {
         Sent::new(format!("{bytes} a packet"), sockets)
     }
 
-    /// What it costs.
-    pub fn cost(self) -> Cost {
+    fn cost(&self) -> Cost {
         let (state, probes) = match self {
             Peer::OneLink | Peer::Ecmp => ("nothing", "none"),
             Peer::Static => ("a route for each source", "none"),
@@ -356,6 +328,26 @@ impl Peer {
             ),
         };
         Cost { state, probes }
+    }
+
+    fn suits(&self) -> Vec<&'static str> {
+        vec!["comparisons: it stands in the gateway's place"]
+    }
+
+    fn is_configurable(&self) -> bool {
+        false
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        self.parameter().into_iter().collect()
+    }
+
+    /// The site's own addresses reachable over each link, if providers are told of them.
+    fn needs(&self) -> Needs {
+        Needs {
+            no_nat: matches!(self, Peer::Bgp(_)),
+            ..Needs::NOTHING
+        }
     }
 }
 

@@ -639,8 +639,8 @@ impl Run {
                 site.links.iter().map(of).collect()
             }
             Network::Trunk(trunk) => {
-                let lines = match self.policy {
-                    Policy::Trunk(Spread::Single) => std::slice::from_ref(&trunk.single),
+                let lines = match self.policy.spread() {
+                    Some(Spread::Single) => std::slice::from_ref(&trunk.single),
                     _ => &trunk.sublinks,
                 };
                 let numbered = lines.iter().enumerate();

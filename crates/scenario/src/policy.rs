@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anabranch_core::Algorithm;
-use anabranch_core::catalogue::{self, ExtendError, Needs, Page, Row, Target};
+use anabranch_core::catalogue::{self, ExtendError, Facts, Page, Row, TARGETS, Target};
 use anabranch_core::multilink::Spread;
 use anabranch_peers::{Peer, catalogue as peers};
 use serde::Serialize;
@@ -12,22 +12,48 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The gateway's, over the links of a site.
-    Gateway(Algorithm),
-    /// Packet by packet in proportion to rates (deficit round robin), over the links of a site without NAT.
-    Packet,
     /// Something else in the place of the gateway of a site.
     Peer(Peer),
-    /// Over the sublinks of a trunk.
-    Trunk(Spread),
+    /// A policy of the product, as the catalogue has it.
+    #[serde(untagged)]
+    Product(catalogue::Policy),
 }
 
 impl Policy {
+    /// Packet by packet over the links of a site without NAT.
+    pub const PACKET: Policy = Policy::Product(catalogue::Policy::Packet);
+
+    /// A gateway's, over the links of a site.
+    pub const fn gateway(algorithm: Algorithm) -> Policy {
+        Policy::Product(catalogue::Policy::Gateway(algorithm))
+    }
+
+    /// Over the sublinks of a trunk.
+    pub const fn trunk(spread: Spread) -> Policy {
+        Policy::Product(catalogue::Policy::Trunk(spread))
+    }
+
+    /// Of a gateway's policy.
+    pub fn algorithm(self) -> Option<Algorithm> {
+        match self {
+            Policy::Product(catalogue::Policy::Gateway(algorithm)) => Some(algorithm),
+            _ => None,
+        }
+    }
+
+    /// Of a trunk's policy.
+    pub fn spread(self) -> Option<Spread> {
+        match self {
+            Policy::Product(catalogue::Policy::Trunk(spread)) => Some(spread),
+            _ => None,
+        }
+    }
+
     /// The policy that `text` names, with its parameter after it if it takes one there: `flowlet 50ms`, `BGP 60s`. `None` if the
     /// name is nobody's.
     pub fn parse(target: Target, text: &str) -> Option<Result<Policy, String>> {
         match catalogue::parse(target, text) {
-            Some(policy) => Some(policy.map(Policy::from)),
+            Some(policy) => Some(policy.map(Policy::Product)),
             None if target == Target::Link => Some(peers::parse(text)?.map(Policy::Peer)),
             None => None,
         }
@@ -40,36 +66,11 @@ impl Policy {
         of_catalogue.chain(of_peers.flat_map(peers::Row::spellings))
     }
 
-    /// What has to be there.
-    pub fn needs(&self) -> Needs {
-        match self.listed() {
-            Ok(policy) => policy.needs(),
-            Err(peer) => peer.needs(),
-        }
-    }
-
-    /// Whether it knows classes of traffic.
-    pub fn asks_rules(&self) -> bool {
-        matches!(self, Policy::Gateway(_))
-    }
-
-    /// As the catalogue of what runs on a router has it, which has no peers.
-    fn listed(&self) -> Result<catalogue::Policy, Peer> {
-        match *self {
-            Policy::Gateway(algorithm) => Ok(catalogue::Policy::Gateway(algorithm)),
-            Policy::Packet => Ok(catalogue::Policy::Packet),
-            Policy::Trunk(spread) => Ok(catalogue::Policy::Trunk(spread)),
-            Policy::Peer(peer) => Err(peer),
-        }
-    }
-}
-
-impl From<catalogue::Policy> for Policy {
-    fn from(policy: catalogue::Policy) -> Self {
-        match policy {
-            catalogue::Policy::Gateway(algorithm) => Policy::Gateway(algorithm),
-            catalogue::Policy::Packet => Policy::Packet,
-            catalogue::Policy::Trunk(spread) => Policy::Trunk(spread),
+    /// What it says of itself.
+    pub fn facts(&self) -> &dyn Facts {
+        match self {
+            Policy::Peer(peer) => peer,
+            Policy::Product(policy) => policy.facts(),
         }
     }
 }
@@ -77,18 +78,21 @@ impl From<catalogue::Policy> for Policy {
 impl fmt::Display for Policy {
     /// As it may be written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.listed() {
-            Ok(policy) => policy.fmt(f),
-            Err(peer) => peer.fmt(f),
+        match self {
+            Policy::Peer(peer) => peer.fmt(f),
+            Policy::Product(policy) => policy.fmt(f),
         }
     }
 }
 
-/// What people are told of every policy that a scenario may name: those of links, with the peers last, then those of sublinks.
+/// What people are told of every policy, kind of target by kind of target, the peers behind those of links.
 pub fn pages() -> impl Iterator<Item = Page> {
-    let of = |target| catalogue::of(target).map(Row::page);
-    let of_links = of(Target::Link).chain(peers::ROWS.iter().map(peers::Row::page));
-    of_links.chain(of(Target::Sublink))
+    let of_peers = |target| {
+        let pages = peers::ROWS.iter().map(peers::Row::page);
+        pages.filter(move |page| page.target == target)
+    };
+    let of = move |target| catalogue::of(target).map(Row::page).chain(of_peers(target));
+    TARGETS.iter().flat_map(move |row| of(row.target))
 }
 
 /// Adds a program's own policies: [`catalogue::extend`], which knows no peers.
@@ -111,7 +115,7 @@ mod tests {
     #[test]
     fn a_policy_is_hashed_and_shown_as_the_catalogue_has_it() {
         for row in catalogue::rows() {
-            let policy = Policy::from(row.policy);
+            let policy = Policy::Product(row.policy);
             let [listed, ours] = [
                 serde_json::to_value(row.policy),
                 serde_json::to_value(policy),

@@ -16,6 +16,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use anabranch_core::catalogue::Facts;
 use anabranch_core::measure::Distance;
 use anabranch_core::{
     Algorithm, Balancer, BuildError, ClassId, ClassSpec, Config, LinkCounters, LinkId, LinkSpec,

@@ -12,6 +12,7 @@ mod trunking;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anabranch_core::catalogue::Policy as Product;
 use anabranch_core::multilink::Counters;
 use anabranch_core::rules::{self, DoesNotFit, Moment, Rule, WhenNone};
 use anabranch_core::{
@@ -79,12 +80,14 @@ pub fn run(run: &Run, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError
 
 fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError> {
     match run.policy {
-        Policy::Gateway(algorithm) => Ok(play(run, gateway_world(run, site, algorithm)?, progress)),
-        Policy::Packet if site.is_routed() => {
+        Policy::Product(Product::Gateway(algorithm)) => {
+            Ok(play(run, gateway_world(run, site, algorithm)?, progress))
+        }
+        Policy::Product(Product::Packet) if site.is_routed() => {
             let build = |wires: &[Wires], homes| Stripes::new(site, wires, homes);
             Ok(play(run, site_world(run, site, build)?, progress))
         }
-        Policy::Packet => Err(SimError::Policy {
+        Policy::Product(Product::Packet) => Err(SimError::Policy {
             policy: run.policy,
             network: "links behind NAT",
             allowed: "packets of one connection would come from several addresses: set nat = false",
@@ -98,10 +101,10 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
             };
             Ok(play(run, site_world(run, site, build)?, progress))
         }
-        Policy::Trunk(_) => Err(SimError::Policy {
+        Policy::Product(_) => Err(SimError::Policy {
             policy: run.policy,
             network: "the links of a site",
-            allowed: "it spreads the sublinks of a trunk",
+            allowed: "name one that chooses among links",
         }),
     }
 }
@@ -148,7 +151,7 @@ pub fn watch(
     step: Duration,
     seen: &mut dyn FnMut(Time, &[PathStatus]),
 ) -> Result<Vec<(Time, Event)>, SimError> {
-    let (Network::Site(site), Policy::Gateway(algorithm)) = (&run.network(), run.policy) else {
+    let (Network::Site(site), Some(algorithm)) = (&run.network(), run.policy.algorithm()) else {
         return Err(SimError::Policy {
             policy: run.policy,
             network: "a site whose gateway is watched",
@@ -257,7 +260,7 @@ pub fn bin_volumes(run: &Run, window: Duration) -> Result<Vec<Box<Counters>>, Si
 }
 
 fn trunk_world(run: &Run, plan: &scenario::Trunk) -> Result<World<Scene<Trunking>>, SimError> {
-    let Policy::Trunk(spread) = run.policy else {
+    let Some(spread) = run.policy.spread() else {
         return Err(SimError::Policy {
             policy: run.policy,
             network: "the sublinks of a trunk",

@@ -14,7 +14,7 @@ fn surveyed() -> Scenario {
 
 fn every(period_s: u32, listed: u32) -> Policy {
     let algorithm: Algorithm = "active".parse().expect("a policy of the table");
-    Policy::Gateway(Algorithm {
+    Policy::gateway(Algorithm {
         active: Some(Active { period_s, listed }),
         ..algorithm
     })

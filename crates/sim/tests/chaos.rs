@@ -134,7 +134,7 @@ fn packets_in_turn_survive_anything_too() {
     for seed in 0..10 {
         let mut scenario = anything(&mut random);
         route(&mut scenario);
-        let record = play(&scenario, anabranch_scenario::Policy::Packet, seed);
+        let record = play(&scenario, anabranch_scenario::Policy::PACKET, seed);
         reordered.push(record.counts.reordered);
     }
     println!("reordered {reordered:?}");

@@ -194,7 +194,7 @@ fn a_session_keeps_its_link() {
     let mut policy: anabranch_core::Algorithm = "RR".parse().unwrap();
     policy.granularity = Granularity::Session;
     let scenario = scenario(two_links(), steady(), ms(60_000));
-    let record = play(&scenario, Policy::Gateway(policy), 1);
+    let record = play(&scenario, Policy::gateway(policy), 1);
     assert!(all_ok(&record));
     for user in 0..10 {
         let of_user = record.transfers.iter().filter(|t| t.user.0 == user);
@@ -385,10 +385,10 @@ fn packets_in_turn_use_all_links_for_one_flow() {
         downloads(1, 5_000_000, ms(1_000), ms(0), ms(1)),
         ms(60_000),
     );
-    let refused = anabranch_sim::run(&of(&scenario, Policy::Packet, 1), &mut |_| {});
+    let refused = anabranch_sim::run(&of(&scenario, Policy::PACKET, 1), &mut |_| {});
     assert!(matches!(refused, Err(SimError::Policy { .. })));
     route(&mut scenario);
-    let packet = play(&scenario, Policy::Packet, 1);
+    let packet = play(&scenario, Policy::PACKET, 1);
     let one = play(&scenario, gateway("RR"), 1);
     let times = [&packet, &one].map(|record| record.transfers[0].duration_s);
     println!("over both {:.2} s, over one {:.2} s", times[0], times[1]);
@@ -414,7 +414,7 @@ fn packets_in_turn_leave_a_dead_link_out_until_it_is_back() {
             change,
         };
         scenario.faults = vec![fault(5_000, Change::Cut), fault(12_000, Change::Restore)];
-        let record = play(&scenario, Policy::Packet, 1);
+        let record = play(&scenario, Policy::PACKET, 1);
         let [down, up] = [EventKind::Down, EventKind::Up].map(|kind| when(&record, kind, "b"));
         println!("cut {direction:?} at 5 s: down at {down:?}, up at {up:?}");
         let [down_s] = down[..] else {

@@ -90,7 +90,7 @@ fn steady() -> Load {
 
 fn forgetting_after(seconds: u64) -> Policy {
     let passive: Algorithm = "passive".parse().expect("a policy of the table");
-    Policy::Gateway(Algorithm {
+    Policy::gateway(Algorithm {
         passive: Some(Duration::from_secs(seconds)),
         ..passive
     })

@@ -1,6 +1,6 @@
 //! Peers in the gateway's place, in virtual time: who escapes what, and when.
 
-use anabranch_core::catalogue::Target;
+use anabranch_core::catalogue::{Facts, Target};
 use anabranch_peers::catalogue::ROWS;
 use anabranch_scenario::{Beyond, Change, Direction, Loss, Place, Policy, Record, Scenario};
 

@@ -14,7 +14,7 @@ fn probed() -> Scenario {
 
 fn with(probes_per_s: u32) -> Policy {
     let algorithm: Algorithm = "PCM".parse().expect("a policy of the table");
-    Policy::Gateway(Algorithm {
+    Policy::gateway(Algorithm {
         probes_per_s: Some(probes_per_s),
         ..algorithm
     })

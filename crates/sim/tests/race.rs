@@ -16,7 +16,7 @@ fn raced(load: Load) -> Scenario {
 }
 
 fn with(races_per_s: Option<u32>) -> Policy {
-    Policy::Gateway(Algorithm {
+    Policy::gateway(Algorithm {
         races_per_s,
         ..gateway_algorithm("FRRTDF")
     })

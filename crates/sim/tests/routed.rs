@@ -149,7 +149,7 @@ fn a_class_per_packet_uses_all_links_for_one_connection() {
         ..Algorithm::default()
     };
     let scenario = routed(transfers(1, 5_000_000, Direction::Up));
-    let packet = play(&scenario, Policy::Gateway(algorithm), 1);
+    let packet = play(&scenario, Policy::gateway(algorithm), 1);
     let one = play(&scenario, gateway("RR"), 1);
     let up = |record: &Record, link| carried_between(record, link, 0.0, 60.0).1;
     let [a, b] = ["a", "b"].map(|link| up(&packet, link));

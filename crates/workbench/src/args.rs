@@ -385,9 +385,12 @@ fn gateway_policy(text: &str) -> Result<Typed<Algorithm>, String> {
         return Ok(tuple);
     }
     let named: Result<Algorithm, UnknownAlgorithm> = text.parse();
-    named
-        .map(Typed::from)
-        .map_err(|error| format!("{error}{}", did_you_mean(text, catalogue::names())))
+    named.map(Typed::from).map_err(|error| {
+        format!(
+            "{error}{}",
+            did_you_mean(text, catalogue::names(Target::Link))
+        )
+    })
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use anabranch_console::policies::{among, measure};
+use anabranch_console::policies::measure;
 use anabranch_core::catalogue::{Cost, Page, Parts};
 
 fn anabranch_lab(words: &[&str]) -> Output {
@@ -270,7 +270,11 @@ fn documented(page: &Page) -> String {
     let parameters: Vec<_> = parameters
         .map(|parameter| format!("`{}` = {}", parameter.name, parameter.default))
         .collect();
-    let (among, measure, parameters) = (among(page.target), measure(page), parameters.join(", "));
+    let (among, measure, parameters) = (
+        page.target.row().plural,
+        measure(page),
+        parameters.join(", "),
+    );
     format!(
         "| `{name}` | {among} | {measure} × {dispatch} × {granularity} | {parameters} | {needs} | {state} | {probes} | {meaning} | {source} |\n"
     )

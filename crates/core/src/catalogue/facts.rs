@@ -1,11 +1,79 @@
-//! What may be said of any policy: its parts, what may be set, what it needs and costs.
+//! What may be said of any policy: its parts, what may be set, what it needs and costs, how far it looks and how often, what is
+//! sent for it, and which sites it suits.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Target;
 use crate::link::RateNeed;
+use crate::measure::Distance;
+
+/// What a policy says of itself, whatever runs it. What most say is the default.
+pub trait Facts {
+    /// What it chooses among.
+    fn target(&self) -> Target;
+
+    /// Its tuple in words.
+    fn parts(&self) -> Parts;
+
+    /// What it costs.
+    fn cost(&self) -> Cost;
+
+    /// Which sites it suits, and which not.
+    fn suits(&self) -> Vec<&'static str>;
+
+    /// A configuration may name it, too; others are for scenarios.
+    fn is_configurable(&self) -> bool {
+        true
+    }
+
+    /// Whether it knows classes of traffic.
+    fn asks_rules(&self) -> bool {
+        false
+    }
+
+    /// As files write it without a name, if they can.
+    fn tuple(&self) -> Option<String> {
+        None
+    }
+
+    /// The measure is divided by what links were given.
+    fn is_by_rate(&self) -> bool {
+        false
+    }
+
+    /// What targets are compared by, for people.
+    fn measured(&self) -> &'static str {
+        self.parts().measure
+    }
+
+    /// How far away that looks which targets are compared by.
+    fn distance(&self) -> Distance {
+        Distance::Local
+    }
+
+    /// Between two measurements, where a timer says when.
+    fn period(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What may be set, with its defaults.
+    fn parameters(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    /// What has to be there.
+    fn needs(&self) -> Needs {
+        Needs::NOTHING
+    }
+
+    /// What is sent for it.
+    fn sent(&self) -> Sent {
+        Sent::nothing()
+    }
+}
 
 /// What is measured, how that becomes a choice, and for what the choice holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +119,39 @@ pub struct Cost {
     pub probes: &'static str,
 }
 
+/// What is sent to measure, and from what (Peng 2005 table 5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sent {
+    /// With IP headers, where it has any.
+    pub bytes: String,
+    /// Of the host.
+    pub sockets: &'static str,
+}
+
+impl Sent {
+    /// Nothing, from no socket.
+    pub fn nothing() -> Sent {
+        Sent::new("none", "none")
+    }
+
+    /// So many bytes from these sockets.
+    pub fn new(bytes: impl Into<String>, sockets: &'static str) -> Sent {
+        Sent {
+            bytes: bytes.into(),
+            sockets,
+        }
+    }
+}
+
 impl Needs {
+    /// It works anywhere.
+    pub const NOTHING: Needs = Needs {
+        rates: RateNeed::None,
+        node: false,
+        no_nat: false,
+        no_faults: false,
+    };
+
     /// One by one; keys of files in backquotes.
     pub fn list(&self) -> Vec<String> {
         let rates = (self.rates != RateNeed::None).then(|| self.rates.to_string());

@@ -1,9 +1,11 @@
-//! Gateways' policies by their names.
+//! Policies by the names that configurations give them.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Policy, Target, default, find, of, row_of};
+use anabranch_config::did_you_mean;
+
+use super::{Policy, Target, default, find, of, parse, row_of};
 use crate::algorithm::Algorithm;
 
 impl Algorithm {
@@ -18,37 +20,51 @@ impl Algorithm {
 
 impl Default for Algorithm {
     fn default() -> Self {
-        match default(Target::Link).policy {
-            Policy::Gateway(algorithm) => algorithm,
-            Policy::Packet | Policy::Trunk(_) => {
-                unreachable!("a gateway's default")
-            }
-        }
+        let Policy::Gateway(algorithm) = default(Target::Link).policy else {
+            unreachable!("a gateway's default")
+        };
+        algorithm
     }
 }
 
 impl fmt::Display for Algorithm {
     /// Its name in the catalogue, else its tuple.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match row_of(&Policy::Gateway(*self)) {
-            Some(row) => f.write_str(row.name),
-            None => f.write_str(&self.tuple()),
-        }
+        Policy::Gateway(*self).fmt(f)
     }
 }
 
 /// A name that is no gateway's policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown policy `{name}`, allowed: {}", names().collect::<Vec<_>>().join(", "))]
+#[error("unknown policy `{name}`, allowed: {}", names(Target::Link).collect::<Vec<_>>().join(", "))]
 pub struct UnknownAlgorithm {
     /// As it was given.
     pub name: String,
 }
 
-/// Every name, the default first.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    let gateways = of(Target::Link).filter(|row| row.policy.is_configurable());
-    gateways.map(|row| row.name)
+/// Every name that a configuration may use for a policy of these targets, of links the default first.
+pub fn names(target: Target) -> impl Iterator<Item = &'static str> {
+    let configurable = of(target).filter(|row| row.policy.facts().is_configurable());
+    configurable.map(|row| row.name)
+}
+
+/// The policy that a configuration names for these targets; the default where it names none.
+///
+/// # Errors
+/// If it is none that a configuration may name, with what is allowed.
+pub fn configured(target: Target, written: Option<&str>) -> Result<Policy, String> {
+    let Some(text) = written else {
+        return Ok(default(target).policy);
+    };
+    match parse(target, text) {
+        Some(Ok(policy)) if policy.facts().is_configurable() => Ok(policy),
+        Some(Err(problem)) => Err(problem),
+        _ => {
+            let allowed: Vec<_> = names(target).collect();
+            let meant = did_you_mean(text, allowed.iter().copied());
+            Err(format!("allowed: {}{meant}", allowed.join(", ")))
+        }
+    }
 }
 
 impl FromStr for Algorithm {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use anabranch_config::is_name;
 
-use super::{NAME_CHARS_MAX, Policy, Row, Target, find, row_of};
+use super::{NAME_CHARS_MAX, Policy, Row, find_any, row_of};
 use crate::algorithm::Algorithm;
 use crate::measure::{self, Measure};
 
@@ -31,8 +31,8 @@ pub enum ExtendError {
         own: &'static str,
         taken: &'static str,
     },
-    #[error("own policy `{0}`: only links take policies of one's own")]
-    NotOfLinks(&'static str),
+    #[error("own policy `{0}`: only a gateway takes policies of one's own")]
+    NotOfGateway(&'static str),
     #[error("the catalogue was extended before: a program names all its own policies at once")]
     Twice,
 }
@@ -72,12 +72,10 @@ impl Row {
 impl Policy {
     /// Its measure, if that is of a program's own.
     pub(crate) fn own_measure(&self) -> Option<&'static Measure> {
-        match self {
-            Policy::Gateway(algorithm) => {
-                Some(algorithm.measure).filter(|measure| measure.is_own())
-            }
-            Policy::Packet | Policy::Trunk(_) => None,
-        }
+        let Policy::Gateway(algorithm) = self else {
+            return None;
+        };
+        Some(algorithm.measure).filter(|measure| measure.is_own())
     }
 }
 
@@ -86,13 +84,11 @@ fn check(row: &Row, before: &[Row]) -> Result<(), ExtendError> {
     if !is_name(own, NAME_CHARS_MAX) {
         return Err(ExtendError::Name(own));
     }
-    if row.policy.target() != Target::Link {
-        return Err(ExtendError::NotOfLinks(own));
+    if !matches!(row.policy, Policy::Gateway(_)) {
+        return Err(ExtendError::NotOfGateway(own));
     }
     let is_taken = |known: &&Row| known.name.eq_ignore_ascii_case(own);
-    let among = [Target::Link, Target::Sublink];
-    let mut known = among.into_iter().filter_map(|target| find(target, own));
-    if let Some(Row { name: taken, .. }) = known.next().or(before.iter().find(is_taken)) {
+    if let Some(Row { name: taken, .. }) = find_any(own).or(before.iter().find(is_taken)) {
         return Err(ExtendError::NameTaken { own, taken });
     }
     if let Some(measure) = row.policy.own_measure() {
@@ -182,7 +178,7 @@ mod tests {
             ),
             (
                 of("bins", Policy::Trunk(Spread::Dh)),
-                ExtendError::NotOfLinks("bins"),
+                ExtendError::NotOfGateway("bins"),
             ),
         ];
         assert_eq!(check(&mine, &[]), Ok(()));

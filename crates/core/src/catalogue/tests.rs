@@ -4,6 +4,7 @@ use anabranch_policy::Load;
 use serde::Deserialize;
 
 use super::*;
+use crate::link::RateNeed;
 use crate::tuple::TupleError;
 use crate::typed::Typed;
 
@@ -21,7 +22,7 @@ fn parse(text: &str) -> Result<Typed<Algorithm>, String> {
 fn algorithms() -> impl Iterator<Item = (&'static str, Algorithm)> {
     all().filter_map(|row| match row.policy {
         Policy::Gateway(algorithm) => Some((row.name, algorithm)),
-        Policy::Packet | Policy::Trunk(_) => None,
+        _ => None,
     })
 }
 
@@ -44,8 +45,8 @@ fn every_algorithm_reads_back_from_the_tuple_it_writes() {
 
 #[test]
 fn no_two_names_of_a_kind_are_alike_or_mean_the_same() {
-    for target in [Target::Link, Target::Sublink] {
-        let names = of(target).flat_map(|row| [Some(row.name), row.alias]);
+    for TargetRow { target, .. } in &TARGETS {
+        let names = of(*target).flat_map(|row| [Some(row.name), row.alias]);
         let names: Vec<_> = names.flatten().map(str::to_lowercase).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     }
@@ -62,19 +63,40 @@ fn every_row_is_complete() {
             measure,
             dispatch,
             granularity,
-        } = row.policy.parts();
+        } = row.policy.facts().parts();
         let words = [row.meaning, row.source, measure, dispatch, granularity];
         assert!(words.iter().all(|word| !word.is_empty()), "{}", row.name);
         assert_ne!(dispatch, "unnamed");
-        assert!(!row.policy.cost().state.is_empty());
+        assert!(!row.policy.facts().cost().state.is_empty());
     }
 }
 
 #[test]
-fn the_defaults_are_wsdm_and_dhfv() {
-    assert_eq!(Algorithm::default().to_string(), "WSDM");
-    assert_eq!(ROWS[0].name, "WSDM");
-    assert_eq!(default(Target::Sublink).policy.to_string(), "DHFV");
+fn every_kind_of_target_finds_its_row_and_has_a_default_that_a_configuration_may_name() {
+    for row in &TARGETS {
+        assert!(std::ptr::eq(row.target.row(), row), "{}", row.word);
+        let default = default(row.target);
+        assert_eq!(default.policy.facts().target(), row.target);
+        assert_eq!(
+            names(row.target).find(|name| *name == row.default),
+            Some(row.default)
+        );
+    }
+    assert_eq!(ROWS[0].policy, Policy::Gateway(Algorithm::default()));
+}
+
+#[test]
+fn a_configuration_names_what_is_for_it_or_is_told_what_is_allowed() {
+    let of = |text| configured(Target::Sublink, Some(text));
+    assert_eq!(
+        configured(Target::Sublink, None),
+        Ok(Policy::Trunk(Spread::Dhfv))
+    );
+    assert_eq!(of("dh"), Ok(Policy::Trunk(Spread::Dh)));
+    let allowed = "allowed: SH, DH, DHFV, DRR, flowlet, rendezvous";
+    assert_eq!(of("WSDM"), Err(allowed.to_owned()));
+    assert_eq!(of("single"), Err(allowed.to_owned()));
+    assert_eq!(of("flowlet 0ms"), Err("a gap is 1 ms at least".to_owned()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use anabranch_policy::abi;
 use serde::{Serialize, Serializer};
 
 use super::Parameters;
-use crate::catalogue::{Parameter, Parts, in_ms};
+use crate::catalogue::{Cost, Facts, Needs, Parameter, Parts, Target, in_ms};
 
 /// Longer than sublinks of one trunk differ in delay: with the buffers of Jo 2002, 100 ms each, half full.
 pub const FLOWLET_GAP: Duration = Duration::from_millis(50);
@@ -50,20 +50,31 @@ impl Spread {
             Spread::Drr | Spread::Mlppp => abi::Spread::Packet,
         }
     }
-}
-
-impl Spread {
-    /// A configuration may name it, too; others are for scenarios.
-    pub fn is_configurable(self) -> bool {
-        !matches!(self, Spread::Bonding | Spread::Mlppp | Spread::Single)
-    }
 
     /// Somebody watches the queues and moves bins.
     pub fn is_dynamic(self) -> bool {
         matches!(self, Spread::Dh | Spread::Dhfv)
     }
 
-    pub(crate) fn parts(self) -> Parts {
+    /// What the data path keeps for it.
+    fn state(self) -> &'static str {
+        match self {
+            Spread::Hash | Spread::Rendezvous | Spread::Bonding | Spread::Single => "nothing",
+            Spread::Dh => "a place for each of 1024 bins",
+            Spread::Dhfv => "a place and a counter for each of 1024 bins",
+            Spread::Drr => "a deficit",
+            Spread::Mlppp => "a deficit, and at the far end what waits for its turn",
+            Spread::Flowlet { .. } => "a place and a time for each of 1024 bins",
+        }
+    }
+}
+
+impl Facts for Spread {
+    fn target(&self) -> Target {
+        Target::Sublink
+    }
+
+    fn parts(&self) -> Parts {
         let (measure, dispatch, granularity) = match self {
             Spread::Hash => ("none", "hash", "connection"),
             Spread::Dh => ("queue", "bins", "connection"),
@@ -82,19 +93,44 @@ impl Spread {
         }
     }
 
-    /// What the data path keeps for it.
-    pub(crate) fn state(self) -> &'static str {
-        match self {
-            Spread::Hash | Spread::Rendezvous | Spread::Bonding | Spread::Single => "nothing",
-            Spread::Dh => "a place for each of 1024 bins",
-            Spread::Dhfv => "a place and a counter for each of 1024 bins",
-            Spread::Drr => "a deficit",
-            Spread::Mlppp => "a deficit, and at the far end what waits for its turn",
-            Spread::Flowlet { .. } => "a place and a time for each of 1024 bins",
+    fn cost(&self) -> Cost {
+        Cost {
+            state: self.state(),
+            probes: "none",
         }
     }
 
-    pub(crate) fn parameters(self) -> Vec<Parameter> {
+    fn suits(&self) -> Vec<&'static str> {
+        vec![match self {
+            Spread::Hash => {
+                "many small flows: nothing is kept, and a large one has its sublink to the end"
+            }
+            Spread::Dh => "flows of about equal rate: it moves many bins at once",
+            Spread::Dhfv => "flows of which few carry most: it moves the one that matters",
+            Spread::Drr => "traffic that bears packets out of order: as even as can be",
+            Spread::Flowlet { .. } => "flows that pause for longer than sublinks differ in delay",
+            Spread::Rendezvous => "sublinks that come and go: only what was on them moves",
+            Spread::Bonding | Spread::Mlppp | Spread::Single => "comparisons, in scenarios alone",
+        }]
+    }
+
+    fn is_configurable(&self) -> bool {
+        !matches!(self, Spread::Bonding | Spread::Mlppp | Spread::Single)
+    }
+
+    fn period(&self) -> Option<Duration> {
+        let check_period = Parameters::default().check_period;
+        self.is_dynamic().then_some(check_period)
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            no_faults: *self == Spread::Single,
+            ..Needs::NOTHING
+        }
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
         let default = Parameters::default();
         let of = |name, default, meaning| Parameter {
             name,
@@ -156,7 +192,7 @@ impl Spread {
             }
             Spread::Flowlet { gap } => vec![of(
                 "flowlet_gap",
-                in_ms(gap),
+                in_ms(*gap),
                 "the pause after which a bin may take another sublink",
             )],
             Spread::Hash

@@ -6,9 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_config::{
-    BadInput, Bytes, LineRate, Rate, Share, Source, Span, did_you_mean, is_name,
-};
+use anabranch_config::{BadInput, Bytes, LineRate, Rate, Share, Source, Span, is_name};
 use anabranch_core::catalogue::{self, Target as TargetKind};
 use anabranch_core::multilink::{self, BinChoice, FLOWLET_GAP, Parameters, Spread, Target};
 use anabranch_core::{Family, PerFamily, Policy};
@@ -152,21 +150,11 @@ impl Config {
 
 /// The policy of this name, or the default.
 fn scheme(source: &Source<'_>, written: Option<&str>) -> Result<Spread, BadInput> {
-    let bad = |problem: &dyn fmt::Display| source.bad(&["trunk", "scheme"], problem);
-    let policy = match written {
-        None => Some(Ok(catalogue::default(TargetKind::Sublink).policy)),
-        Some(name) => catalogue::parse(TargetKind::Sublink, name),
-    };
-    match policy {
-        Some(Ok(policy @ Policy::Trunk(spread))) if policy.is_configurable() => Ok(spread),
-        Some(Err(problem)) => Err(bad(&problem)),
-        _ => {
-            let named = catalogue::of(TargetKind::Sublink);
-            let allowed = named.filter(|row| row.policy.is_configurable());
-            let allowed: Vec<_> = allowed.map(|row| row.name).collect();
-            let meant = did_you_mean(written.unwrap_or_default(), allowed.iter().copied());
-            Err(bad(&format!("allowed: {}{meant}", allowed.join(", "))))
-        }
+    let bad = |problem| source.bad(&["trunk", "scheme"], problem);
+    match catalogue::configured(TargetKind::Sublink, written) {
+        Ok(Policy::Trunk(spread)) => Ok(spread),
+        Ok(_) => unreachable!("a policy of sublinks is a trunk's"),
+        Err(problem) => Err(bad(problem)),
     }
 }
 

@@ -148,7 +148,7 @@ impl Cell {
         let known = self.policies.iter().find(|each| each.name == policy);
         let policy = known
             .ok_or_else(|| ExperimentError::run(NEAR, format!("`policies` lacks {policy}")))?;
-        let scenario = match policy.policy.needs().rates {
+        let scenario = match policy.policy.facts().needs().rates {
             RateNeed::None => declaring(&self.scenario, false),
             _ => self.scenario.clone(),
         };

@@ -47,7 +47,7 @@ pub(super) const ALL: &[Mutation] = &[
 
 fn stand_in(run: &Run, name: &str) -> Run {
     let policy = catalogue::find(Target::Link, name).expect("a row").policy;
-    let policy = Policy::from(policy);
-    let declares = policy.needs().rates != RateNeed::None;
+    let policy = Policy::Product(policy);
+    let declares = policy.facts().needs().rates != RateNeed::None;
     again(run, declaring(&run.scenario, declares), policy)
 }

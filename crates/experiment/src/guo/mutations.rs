@@ -65,7 +65,7 @@ pub(super) const ALL: &[Mutation] = &[
         what: "at random in place of load",
         run: |run| {
             let random = "random".parse().expect("a row of the table");
-            in_place_of(run, Row::Load, Policy::Gateway(random))
+            in_place_of(run, Row::Load, Policy::gateway(random))
         },
         ..Mutation::NONE
     },

@@ -92,9 +92,9 @@ impl Row {
 
     /// Who chooses.
     pub fn policy(self) -> Policy {
-        let named = |name: &str| Policy::Gateway(name.parse().expect("a row of the table"));
+        let named = |name: &str| Policy::gateway(name.parse().expect("a row of the table"));
         match self {
-            Row::Packet => Policy::Packet,
+            Row::Packet => Policy::PACKET,
             Row::Hash => named("hash-sum"),
             Row::Load => named("LCF"),
             Row::Crc => named("hash"),
@@ -114,7 +114,7 @@ pub fn addressed(scenario: &Arc<Scenario>, policy: Policy) -> Arc<Scenario> {
     let mut scenario = Scenario::clone(scenario);
     if let Network::Site(site) = &mut scenario.network {
         for link in &mut site.links {
-            link.nat = policy != Policy::Packet;
+            link.nat = policy != Policy::PACKET;
         }
     }
     Arc::new(scenario)

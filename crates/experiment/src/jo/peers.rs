@@ -9,8 +9,8 @@ use anabranch_scenario::{Policy, Recovery, Run, Scenario, Spread};
 use super::runs::{DH, DHFV, JO, KB, Outcome, Outcomes, SH, SINGLE, trials, words};
 use crate::{Context, ExperimentError, Findings, Sample, simulate};
 
-const BONDING: Policy = Policy::Trunk(Spread::Bonding);
-const MLPPP: Policy = Policy::Trunk(Spread::Mlppp);
+const BONDING: Policy = Policy::trunk(Spread::Bonding);
+const MLPPP: Policy = Policy::trunk(Spread::Mlppp);
 const POLICIES: [Policy; 5] = [SH, BONDING, DH, DHFV, MLPPP];
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {

@@ -12,11 +12,11 @@ pub(super) const JO: &str = "jo.toml";
 /// All flows alike, and a sublink that falls back.
 pub(super) const EQUAL: &str = "equal.toml";
 
-pub(super) const SH: Policy = Policy::Trunk(Spread::Hash);
-pub(super) const DH: Policy = Policy::Trunk(Spread::Dh);
-pub(super) const DHFV: Policy = Policy::Trunk(Spread::Dhfv);
-pub(super) const DRR: Policy = Policy::Trunk(Spread::Drr);
-pub(super) const SINGLE: Policy = Policy::Trunk(Spread::Single);
+pub(super) const SH: Policy = Policy::trunk(Spread::Hash);
+pub(super) const DH: Policy = Policy::trunk(Spread::Dh);
+pub(super) const DHFV: Policy = Policy::trunk(Spread::Dhfv);
+pub(super) const DRR: Policy = Policy::trunk(Spread::Drr);
+pub(super) const SINGLE: Policy = Policy::trunk(Spread::Single);
 
 /// The paper draws bits per sublink, and a busy sublink at what it sends in a second.
 pub(super) const INTERVAL_S: f64 = 1.0;

@@ -51,17 +51,12 @@ fn a_period(_: &Run, record: &Record) -> f64 {
 /// The file's links under `active` with a list of so many, all of which are asked for something once in a period.
 fn listing(file: &Arc<Scenario>, listed: u32, seed: u64) -> Result<Run, ExperimentError> {
     let known = file.policies.iter().find(|each| each.name == "active");
-    let Some(Typed {
-        policy: Policy::Gateway(algorithm),
-        ..
-    }) = known
-    else {
+    let Some(mut algorithm) = known.and_then(|typed| typed.policy.algorithm()) else {
         return Err(ExperimentError::run(
             &file.name,
             "`policies` lacks active".to_owned(),
         ));
     };
-    let mut algorithm = *algorithm;
     let period = algorithm
         .active
         .map_or(Duration::ZERO, |active| active.period());
@@ -81,6 +76,6 @@ fn listing(file: &Arc<Scenario>, listed: u32, seed: u64) -> Result<Run, Experime
         pattern: Pattern::Rows(rows),
         seed,
     });
-    let policy: Typed<Policy> = Policy::Gateway(algorithm).into();
+    let policy: Typed<Policy> = Policy::gateway(algorithm).into();
     Ok(Run::new(Arc::new(scenario), policy, seed, Vec::new()))
 }

@@ -1,7 +1,7 @@
 //! What a scenario means in the lab's terms.
 
 use anabranch_core::rules::{Class, Origin, Prefix, Rule};
-use anabranch_scenario::{Families, Hosts, Line, Link, LinkPlan, Load, Network, Policy, Run, Site};
+use anabranch_scenario::{Families, Hosts, Line, Link, LinkPlan, Load, Network, Run, Site};
 use anabranch_workload::client::ClientConfig;
 
 use super::Setup;
@@ -73,7 +73,7 @@ fn shape(down: &Line, up: &Line) -> LinkShape {
 /// Lines of the gateway's configuration beside its devices: the policy, on every port, and the classes. The lab's
 /// internet has one host to probe.
 pub(super) fn settings(run: &Run, site: &Site) -> Result<String> {
-    let Policy::Gateway(algorithm) = run.policy else {
+    let Some(algorithm) = run.policy.algorithm() else {
         let why = "the laboratory has gateways that choose a link per connection or session";
         return Err(simulator_only("policies", run.policy, why));
     };

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use anabranch_core::catalogue::Facts;
 use anabranch_scenario::{
-    Buffer, Change, Families, Fault, Impairments, Line, Link, Loss, Network, Place, Policy, Queue,
-    Run, Spread, Tcp, Trunk,
+    Buffer, Change, Families, Fault, Impairments, Line, Link, Loss, Network, Place, Queue, Run,
+    Spread, Tcp, Trunk,
 };
 
 use crate::topology::{LabError, Result, tcp};
@@ -52,7 +53,7 @@ impl<'a> Plan<'a> {
         let Network::Trunk(trunk) = &run.scenario.network else {
             return Err(wrong("network", "site", "a trunk is wanted here"));
         };
-        let Policy::Trunk(spread) = run.policy else {
+        let Some(spread) = run.policy.spread() else {
             return Err(wrong(
                 "policies",
                 run.policy,

@@ -178,7 +178,7 @@ impl ScenarioFile {
     fn one_run_twice(&self) -> Option<(&Point, &Point)> {
         let mut by_world: BTreeMap<String, Vec<&At>> = BTreeMap::new();
         for at in self.points.iter().filter(|at| !at.point.is_empty()) {
-            let world = Run::new(Arc::clone(&at.scenario), Policy::Packet, 0, Point::new()).hash;
+            let world = Run::new(Arc::clone(&at.scenario), Policy::PACKET, 0, Point::new()).hash;
             by_world.entry(world).or_default().push(at);
         }
         let common = |points: &[&At]| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anabranch_config::{BadInput, Source, did_you_mean};
-use anabranch_core::catalogue::{self, Needs, Target};
+use anabranch_core::catalogue::{self, Needs, TARGETS, Target};
 use anabranch_core::rules::review_packets;
 use anabranch_core::{Algorithm, TupleError, Typed};
 use anabranch_peers::catalogue as peers;
@@ -34,7 +34,7 @@ pub(super) fn policies(
     ground: Ground<'_>,
 ) -> Result<Vec<Typed<Policy>>, BadInput> {
     let Some(written) = written else {
-        let default = Policy::from(catalogue::default(ground.target()).policy);
+        let default = Policy::Product(catalogue::default(ground.target()).policy);
         return fits(&default.into(), ground)
             .map(|()| vec![default.into()])
             .map_err(|problem| source.bad(&["policies"], problem));
@@ -99,7 +99,7 @@ pub(super) fn fits_classes(
     typed: &Typed<Policy>,
     network: &Network,
 ) -> Result<(), BadInput> {
-    let (Network::Site(site), Policy::Gateway(algorithm)) = (network, typed.policy) else {
+    let (Network::Site(site), Some(algorithm)) = (network, typed.policy.algorithm()) else {
         return Ok(());
     };
     let links: Vec<_> = site.links.iter().map(|link| link.spec()).collect();
@@ -130,18 +130,21 @@ pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Typed<Policy>, Str
 }
 
 fn unknown(name: &str, target: Target) -> String {
-    let allowed = names(target);
-    let (other, of_other, this) = match target {
-        Target::Link => (Target::Sublink, "shares a trunk", "a site with links"),
-        Target::Sublink => (Target::Link, "is a gateway's policy", "a trunk"),
-    };
-    match Policy::parse(other, name) {
-        Some(Ok(policy)) => format!("{policy} {of_other} and this is {this}; allowed: {allowed}"),
-        _ => {
-            let meant = did_you_mean(name, allowed.split(", "));
-            format!("unknown policy {name}; allowed: {allowed}{meant}")
-        }
-    }
+    let elsewhere = TARGETS.iter().find_map(|other| {
+        let policy = Policy::parse(other.target, name)?.ok()?;
+        Some(misplaced(&policy.to_string(), other.target, target))
+    });
+    elsewhere.unwrap_or_else(|| {
+        let allowed = names(target);
+        let meant = did_you_mean(name, allowed.split(", "));
+        format!("unknown policy {name}; allowed: {allowed}{meant}")
+    })
+}
+
+/// Of a policy of `of` where there are targets of another kind.
+fn misplaced(policy: &str, of: Target, here: Target) -> String {
+    let (of, here, allowed) = (of.row().plural, here.row().plural, names(here));
+    format!("{policy} chooses among {of} and this network has {here}; allowed: {allowed}")
 }
 
 fn names(target: Target) -> String {
@@ -152,14 +155,12 @@ fn tuple(typed: Typed<Algorithm>, ground: Ground<'_>) -> Result<Typed<Policy>, S
     if let Some(peer) = peers::find(&typed.name) {
         return Err(TupleError::NameTaken(peer.name).to_string());
     }
-    let policy = typed.map(Policy::Gateway);
-    match ground.target() {
-        Target::Link => fits(&policy, ground).map(|()| policy),
-        Target::Sublink => Err(format!(
-            "a tuple is a gateway's policy and this is a trunk; allowed: {}",
-            names(Target::Sublink)
-        )),
+    let policy = typed.map(Policy::gateway);
+    let (of, here) = (policy.policy.facts().target(), ground.target());
+    if of != here {
+        return Err(misplaced("a tuple", of, here));
     }
+    fits(&policy, ground).map(|()| policy)
 }
 
 /// Whether the network has what the policy needs.
@@ -170,7 +171,7 @@ fn fits(policy: &Typed<Policy>, ground: Ground<'_>) -> Result<(), String> {
         node: _,
         no_nat,
         no_faults,
-    } = policy.policy.needs();
+    } = policy.policy.facts().needs();
     if no_faults && !ground.faults.is_empty() {
         return Err(
             "is the undivided link, which has no sublinks for faults to happen to; leave it or the faults out"
@@ -187,7 +188,7 @@ fn fits(policy: &Typed<Policy>, ground: Ground<'_>) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    if !policy.policy.asks_rules() && site.has_classes() {
+    if !policy.policy.facts().asks_rules() && site.has_classes() {
         return Err("asks no rules; leave it or the classes out".to_owned());
     }
     match site

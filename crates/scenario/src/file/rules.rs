@@ -58,7 +58,10 @@ pub(super) fn with_classes(
         (false, _) => "rule",
     };
     let mut site = match network {
-        Network::Site(site) => match policies.iter().find(|typed| !typed.policy.asks_rules()) {
+        Network::Site(site) => match policies
+            .iter()
+            .find(|typed| !typed.policy.facts().asks_rules())
+        {
             Some(typed) => {
                 let problem =
                     format!("the policy {typed} asks no rules; leave it or the classes out");

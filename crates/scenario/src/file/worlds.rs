@@ -121,7 +121,7 @@ fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Resul
     if scenario
         .policies
         .iter()
-        .any(|typed| typed.policy == Policy::Packet)
+        .any(|typed| typed.policy == Policy::PACKET)
     {
         let problem =
             "the laboratory's gateway chooses per connection or session; leave packet out";

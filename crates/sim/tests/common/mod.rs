@@ -131,7 +131,7 @@ pub fn of(scenario: &Scenario, policy: Policy, seed: u64) -> Run {
 }
 
 pub fn gateway(name: &str) -> Policy {
-    Policy::Gateway(name.parse().expect("a policy of the table"))
+    Policy::gateway(name.parse().expect("a policy of the table"))
 }
 
 /// Runs it, and holds it to its own audit.

@@ -40,7 +40,7 @@ impl Plan {
         scenario.limit = length;
         scenario.families = families;
         scenario.load = Load::Pages(workload.clone());
-        let policy = policy.map(Policy::Gateway);
+        let policy = policy.map(Policy::gateway);
         Ok(Self {
             run: Run::new(Arc::new(scenario), policy, SEED, Vec::new()),
             links,

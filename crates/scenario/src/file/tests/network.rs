@@ -177,7 +177,7 @@ fn a_trunk_is_divided_evenly_and_its_single_link_has_all_of_it() {
     assert_eq!(trunk.back.rate_bps, 44_736_000);
     assert_eq!(
         scenario.policies[1].policy,
-        Policy::Trunk(Spread::Flowlet {
+        Policy::trunk(Spread::Flowlet {
             gap: Duration::from_millis(5)
         })
     );

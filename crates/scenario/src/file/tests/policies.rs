@@ -23,7 +23,7 @@ fn policies_and_seeds_can_be_others_than_the_files() {
         .unwrap_err()
         .to_string();
     assert!(
-        refused.starts_with("--policy: DHFV shares a trunk and this is a site"),
+        refused.starts_with("--policy: DHFV chooses among sublinks and this network has links"),
         "{refused}"
     );
 }
@@ -111,7 +111,7 @@ fn a_policy_that_cannot_work_there_is_refused_with_the_reason() {
          choose per connection, or write nat = false for a site whose addresses are reachable over every link"
     );
     assert!(parse(&format!("nat = false\npolicies = [\"packet\"]\n{MINIMAL}")).is_ok());
-    assert!(error_with("policies = [\"DHFV\"]").starts_with("policies[0] = \"DHFV\": DHFV shares a trunk and this is a site with links; allowed: WSDM, RR, "));
+    assert!(error_with("policies = [\"DHFV\"]").starts_with("policies[0] = \"DHFV\": DHFV chooses among sublinks and this network has links; allowed: WSDM, RR, "));
     assert!(
         error_with("policies = [\"fastest\"]")
             .starts_with("policies[0] = \"fastest\": unknown policy fastest; allowed: WSDM, RR, ")
@@ -131,7 +131,7 @@ fn a_policy_that_cannot_work_there_is_refused_with_the_reason() {
     let gateway = error(&format!("{TRUNK}policies = [\"WSDM\"]"));
     assert_eq!(
         gateway,
-        "house.toml:2: policies[0] = \"WSDM\": WSDM is a gateway's policy and this is a trunk; allowed: SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, bonding, MLPPP, single"
+        "house.toml:2: policies[0] = \"WSDM\": WSDM chooses among links and this network has sublinks; allowed: SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, bonding, MLPPP, single"
     );
     let whole = error(&format!(
         "{TRUNK}policies = [\"SH\", \"single\"]\nfault = [{{ at = \"1s\", link = \"0\", change = \"cut\" }}]"
