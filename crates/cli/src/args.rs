@@ -142,7 +142,7 @@ A line of flows.txt is a flow, and may say which rule is to take it; # begins a 
         #[arg(long)]
         force: bool,
     },
-    /// List the policies of gateways and trunks, what they need and what they cost
+    /// List the policies of gateways, trunks and services, what they need and what they cost
     ///
     /// Of one policy a page: what it measures, where and how often, what that costs, which sites it suits, and what the experiments
     /// have observed of it.

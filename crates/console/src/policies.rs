@@ -183,7 +183,7 @@ fn shown(page: &Page) -> String {
         facts.add("suits", *suits);
     }
     facts.add("source", page.source);
-    format!("{}\n{facts}\n{}", table::title(page.name), figures(page))
+    format!("{}\n{facts}{}", table::title(page.name), figures(page))
 }
 
 fn measures(page: &Page) -> String {
@@ -204,9 +204,12 @@ fn measures(page: &Page) -> String {
 
 /// What the experiments have observed of it.
 fn figures(page: &Page) -> String {
+    if !page.target.row().has_scenarios {
+        return String::new();
+    }
     let claims = observed(page.name, page.alias);
     if claims.is_empty() {
-        return "No experiment has a reproduced claim that names it.\n".to_owned();
+        return "\nNo experiment has a reproduced claim that names it.\n".to_owned();
     }
     let mut columns = Columns::new(&["observed", "of", "in `anabranch-lab experiment run`"]);
     for Observed {
@@ -219,7 +222,7 @@ fn figures(page: &Page) -> String {
         let place = format!("{experiment}/{figure}");
         columns.row([value.to_owned(), claim.to_owned(), place]);
     }
-    columns.to_string()
+    format!("\n{columns}")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Every policy that has a name, of links and of sublinks: one table, and nobody else lists names.
+//! Every policy that has a name, of links, of sublinks and of servers: one table, and nobody else lists names.
 //!
 //! Configurations, scenario files, `anabranch policies`, completions and documentation read it. A policy that uses known
 //! measures is added by a row of [`ROWS`]; a measure by a file under `measure/` and a row of
@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::algorithm::{Active, Algorithm, LISTED, PERIOD, ROUNDS, Retry, Weighting};
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
+use crate::server::ServerPolicy;
 
 pub use facts::{Cost, Facts, Needs, Parameter, Parts, Sent, in_ms, in_s};
 use gateway::PacketByPacket;
@@ -44,6 +45,8 @@ pub enum Policy {
     Packet,
     /// Over the sublinks of a trunk.
     Trunk(Spread),
+    /// Over the servers of a service.
+    Service(ServerPolicy),
 }
 
 /// A name of the field.
@@ -128,7 +131,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 35] = [
+pub static ROWS: [Row; 36] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -437,6 +440,17 @@ pub static ROWS: [Row; 35] = [
         "the undivided link that others are measured against, in scenarios",
         "Jo 2002 §III.B",
     ),
+    Row {
+        name: "RR",
+        alias: Some("cyclic"),
+        policy: Policy::Service(ServerPolicy {
+            dispatch: Dispatch::Turns,
+            state: "a counter for each service and address family",
+            suits: "servers that are alike, and connections that are, too",
+        }),
+        meaning: "each usable server in turn",
+        source: "RFC 2391, round robin",
+    },
 ];
 
 /// A policy that nobody needs, as the example of how one is added.
@@ -537,6 +551,7 @@ impl Policy {
             Policy::Gateway(algorithm) => algorithm,
             Policy::Packet => &PacketByPacket,
             Policy::Trunk(spread) => spread,
+            Policy::Service(policy) => policy,
         }
     }
 }

@@ -57,6 +57,7 @@ pub mod popular;
 mod quality;
 pub mod rounds;
 pub mod rules;
+mod server;
 mod sessions;
 mod survey;
 pub mod targets;
@@ -86,6 +87,7 @@ pub use link::{
 };
 pub use own::{LinkView, OwnPolicy, PathView};
 pub use quality::{FlowQuality, ProbeQuality};
+pub use server::ServerPolicy;
 pub use sessions::Sessions;
 pub use survey::{Opening, Question};
 pub use targets::{Kind, ProbeId, Reach, TargetRecord, TargetSpec};

@@ -76,7 +76,7 @@ pub trait Facts {
 }
 
 /// What is measured, how that becomes a choice, and for what the choice holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Parts {
     /// As files name it.
     pub measure: &'static str,

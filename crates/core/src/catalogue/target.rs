@@ -1,5 +1,6 @@
 //! What policies choose among: a row for each kind of target, with all that files and people are told of it.
 
+use anabranch_policy::abi::{MAX_LINKS, MAX_TARGETS};
 use serde::{Serialize, Serializer};
 
 /// A kind of target.
@@ -9,6 +10,8 @@ pub enum Target {
     Link,
     /// Lines of a trunk.
     Sublink,
+    /// Hosts behind the address of a service.
+    Server,
 }
 
 /// What differs between kinds of targets, but for what runs their policies.
@@ -24,16 +27,23 @@ pub struct TargetRow {
     pub key: &'static str,
     /// The policy where none is named.
     pub default: &'static str,
+    /// Scenarios may draw them, and so experiments may have claims about their policies.
+    pub has_scenarios: bool,
+    /// At most so many stand behind one gateway, trunk or service. What flows tell of destinations is kept for each link, so
+    /// links are fewer than the 256 targets that a choice has room for.
+    pub max: usize,
 }
 
 /// Every kind, in the order of [`Target`].
-pub static TARGETS: [TargetRow; 2] = [
+pub static TARGETS: [TargetRow; 3] = [
     TargetRow {
         target: Target::Link,
         word: "link",
         plural: "links",
         key: "`policy` of a gateway, and of each of its classes",
         default: "WSDM",
+        has_scenarios: true,
+        max: MAX_LINKS,
     },
     TargetRow {
         target: Target::Sublink,
@@ -41,6 +51,17 @@ pub static TARGETS: [TargetRow; 2] = [
         plural: "sublinks",
         key: "`scheme` of a trunk",
         default: "DHFV",
+        has_scenarios: true,
+        max: MAX_LINKS,
+    },
+    TargetRow {
+        target: Target::Server,
+        word: "server",
+        plural: "servers",
+        key: "`policy` of a service",
+        default: "RR",
+        has_scenarios: false,
+        max: MAX_TARGETS,
     },
 ];
 

@@ -100,10 +100,14 @@ fn a_configuration_names_what_is_for_it_or_is_told_what_is_allowed() {
 }
 
 #[test]
-fn one_idea_has_a_name_of_its_own_among_links_and_among_sublinks() {
+fn one_idea_has_a_name_of_its_own_among_each_kind_of_target() {
     assert_eq!(find(Target::Link, "drr").unwrap().policy, Policy::Packet);
     let packet = find(Target::Sublink, "packet").unwrap();
     assert_eq!(packet.policy, Policy::Trunk(Spread::Drr));
+    assert_eq!(
+        find(Target::Server, "cyclic"),
+        Some(default(Target::Server))
+    );
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anabranch_config::{BadInput, Source, is_name};
-use anabranch_policy::abi::{MAX_SERVICES, MAX_TARGETS};
+use anabranch_core::catalogue::{self, Target};
+use anabranch_core::{Policy, ServerPolicy};
+use anabranch_policy::abi::MAX_SERVICES;
 use serde::Deserialize;
 
 use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
@@ -43,6 +45,8 @@ pub struct Service {
     pub listen: Vec<SocketAddr>,
     /// Who serves them, each reachable from here.
     pub servers: Vec<SocketAddr>,
+    /// How connections are spread over them.
+    pub policy: ServerPolicy,
     /// By which they and their clients are reached; none: by those of the gateway.
     devices: Vec<String>,
 }
@@ -58,6 +62,7 @@ struct File {
 struct ServiceTable {
     listen: OneOrMore,
     servers: Vec<SocketAddr>,
+    policy: Option<String>,
     #[serde(default)]
     devices: Vec<String>,
 }
@@ -199,11 +204,9 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     if table.servers.is_empty() {
         return bad(&["servers"], "one server is wanted at least");
     }
-    if table.servers.len() > MAX_TARGETS {
-        let allowed = format!(
-            "{} servers; at most {MAX_TARGETS} are allowed",
-            table.servers.len()
-        );
+    let max = Target::Server.row().max;
+    if table.servers.len() > max {
+        let allowed = format!("{} servers; at most {max} are allowed", table.servers.len());
         return bad(&["servers"], &allowed);
     }
     for (key, endpoints) in [("listen", &listen), ("servers", &table.servers)] {
@@ -236,10 +239,16 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
             return bad(&["listen"], &problem);
         }
     }
+    let policy = match catalogue::configured(Target::Server, table.policy.as_deref()) {
+        Ok(Policy::Service(policy)) => policy,
+        Ok(_) => unreachable!("a policy of servers is a service's"),
+        Err(problem) => return bad(&["policy"], &problem),
+    };
     Ok(Service {
         name,
         listen,
         servers: table.servers,
+        policy,
         devices: table.devices,
     })
 }
@@ -300,6 +309,16 @@ mod tests {
     }
 
     #[test]
+    fn a_service_has_the_policy_that_it_names_or_the_default_of_servers() {
+        for text in ["", "policy = \"rr\"\n", "policy = \"cyclic\"\n"] {
+            let config = read(&format!("{WEB}{text}{DEVICES}")).unwrap();
+            let policy = config.services.unwrap().services[0].policy;
+            let default = catalogue::default(Target::Server).policy;
+            assert_eq!(Policy::Service(policy), default, "{text}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
         let with = |from: &str, to: &str| format!("{WEB}{DEVICES}").replace(from, to);
         let server = "[\"10.0.0.11:80\"]";
@@ -340,7 +359,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),
@@ -349,6 +368,10 @@ mod tests {
             (
                 format!("{WEB}{DEVICES}{trunk}"),
                 "what comes for a trunk is the trunk's, so no service stands there",
+            ),
+            (
+                format!("{WEB}policy = \"WSDM\"\n{DEVICES}"),
+                "service.web.policy = \"WSDM\": allowed: RR",
             ),
             (
                 "[service]\n".to_owned(),

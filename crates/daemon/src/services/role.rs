@@ -9,10 +9,10 @@ use std::time::Duration;
 use anabranch_api::{
     Paths, Request, Response, ServerStatus, ServiceStatus, ServicesStatus, Status,
 };
-use anabranch_core::{Family, ReasonCount};
+use anabranch_core::{Family, Policy, ReasonCount};
 use anabranch_dataplane::services::{Server, ServerPath, ServiceId, Services, Sweeper};
 use anabranch_policy::abi::Gauge;
-use anabranch_policy::{Candidate, Choice, Dispatch};
+use anabranch_policy::{Candidate, Choice};
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -328,7 +328,7 @@ impl ServicesRole {
         Ok(ServiceStatus {
             name: service.name.clone(),
             listen: service.listen.clone(),
-            policy: "RR".to_owned(),
+            policy: Policy::Service(service.policy).to_string(),
             servers: servers.collect(),
         })
     }
@@ -354,7 +354,7 @@ fn choice(service: &Service, servers: &[PlacedServer], family: Family) -> Choice
         let is_of_family = Family::from(endpoint.ip()) == family;
         candidates[usize::from(server.place)].usable = is_of_family && server.way.is_ok();
     }
-    Choice::among(Dispatch::Turns, &candidates).0
+    Choice::among(service.policy.dispatch, &candidates).0
 }
 
 impl Role for ServicesRole {

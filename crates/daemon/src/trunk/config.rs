@@ -189,8 +189,9 @@ fn sublinks(
         let problem = r#"no sublink; write trunk.sublink.NAME = { device = "eth1", via = "10.0.0.2", rate = "100mbit" }"#;
         return Err(source.bad(&key, problem));
     }
-    if tables.len() > MAX_LINKS {
-        let problem = format!("{} sublinks; at most {MAX_LINKS} are allowed", tables.len());
+    let max = TargetKind::Sublink.row().max;
+    if tables.len() > max {
+        let problem = format!("{} sublinks; at most {max} are allowed", tables.len());
         return Err(source.bad(&key, problem));
     }
     let mut tables: Vec<_> = tables.into_iter().collect();
