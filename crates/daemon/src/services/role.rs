@@ -10,7 +10,7 @@ use anabranch_api::{
     Paths, Request, Response, ServerStatus, ServiceStatus, ServicesStatus, Status,
 };
 use anabranch_core::{Family, Policy, ReasonCount};
-use anabranch_dataplane::services::{Server, ServerPath, ServiceId, Services, Sweeper};
+use anabranch_dataplane::services::{Server, ServerId, ServerPath, ServiceId, Services, Sweeper};
 use anabranch_policy::abi::Gauge;
 use anabranch_policy::{Candidate, Choice};
 use anyhow::Context;
@@ -62,7 +62,7 @@ struct Placed {
 
 #[derive(Debug)]
 struct PlacedServer {
-    place: u16,
+    id: ServerId,
     opened_before: u64,
     way: Result<ServerPath, Missing>,
 }
@@ -189,25 +189,25 @@ impl ServicesRole {
             format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
         })?;
         let mut servers = Vec::new();
-        for (&endpoint, &place) in service.servers.iter().zip(&found) {
+        for (&endpoint, server) in service.servers.iter().zip(found.into_iter().map(ServerId)) {
             let way = ways::way(&self.host.netlink, host, endpoint.ip()).await?;
-            let before = known[usize::from(place)].filter(|one| one.endpoint == endpoint);
-            let opened = gauges.target[usize::from(place)].opened;
-            let server = PlacedServer {
-                place,
+            let before = known[server.index()].filter(|one| one.endpoint == endpoint);
+            let opened = gauges.target[server.index()].opened;
+            let placed = PlacedServer {
+                id: server,
                 opened_before: before.map_or(opened, |one| one.opened_before),
                 way,
             };
-            self.tell_way(service, endpoint, &server.way);
+            self.tell_way(service, endpoint, &placed.way);
             let told = Server {
                 endpoint,
-                path: server.way.clone().ok(),
-                opened_before: server.opened_before,
+                path: placed.way.clone().ok(),
+                opened_before: placed.opened_before,
             };
-            if known[usize::from(place)] != Some(told) {
-                self.plane.set_server(id, place, Some(told))?;
+            if known[server.index()] != Some(told) {
+                self.plane.set_server(id, server, Some(told))?;
             }
-            servers.push(server);
+            servers.push(placed);
         }
         for family in Family::ALL {
             self.plane
@@ -309,7 +309,7 @@ impl ServicesRole {
             let server = placed.and_then(|placed| placed.servers.get(at));
             let gauge = server
                 .zip(gauges.as_ref())
-                .map(|(server, gauges)| gauges.target[usize::from(server.place)]);
+                .map(|(server, gauges)| gauges.target[server.id.index()]);
             let gauge = gauge.unwrap_or_default();
             let missing = server.map_or(Some(NOT_THERE.to_owned()), |server| {
                 server.way.as_ref().err().map(ToString::to_string)
@@ -340,10 +340,7 @@ fn active(gauge: &Gauge) -> u64 {
 
 /// Among the servers of a family that something leads to.
 fn choice(service: &Service, servers: &[PlacedServer], family: Family) -> Choice {
-    let count = servers
-        .iter()
-        .map(|server| usize::from(server.place) + 1)
-        .max();
+    let count = servers.iter().map(|server| server.id.index() + 1).max();
     let nobody = Candidate {
         weight: 1,
         load: 0,
@@ -352,7 +349,7 @@ fn choice(service: &Service, servers: &[PlacedServer], family: Family) -> Choice
     let mut candidates = vec![nobody; count.unwrap_or(0)];
     for (endpoint, server) in service.servers.iter().zip(servers) {
         let is_of_family = Family::from(endpoint.ip()) == family;
-        candidates[usize::from(server.place)].usable = is_of_family && server.way.is_ok();
+        candidates[server.id.index()].usable = is_of_family && server.way.is_ok();
     }
     Choice::among(service.policy.dispatch, &candidates).0
 }

@@ -58,6 +58,17 @@ pub struct ServerPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u16);
 
+/// A server by its place among those of its service: below [`MAX_TARGETS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u16);
+
+impl ServerId {
+    /// For tables with a place for each server.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The loaded services of one instance.
 pub struct Services {
     object: Object,
@@ -127,14 +138,12 @@ impl Services {
     pub fn set_server(
         &mut self,
         service: ServiceId,
-        place: u16,
+        id: ServerId,
         server: Option<Server>,
     ) -> Result<(), Error> {
         let entry = server.map(server_entry).unwrap_or_default();
-        let set = self
-            .object
-            .servers
-            .set(server_place(service, place), entry, 0);
+        let place = server_place(service, id);
+        let set = self.object.servers.set(place, entry, 0);
         set.map_err(Error::map("servers"))
     }
 
@@ -144,8 +153,9 @@ impl Services {
     /// The kernel refuses the read.
     pub fn servers(&self, service: ServiceId) -> Result<Vec<Option<Server>>, Error> {
         (0..MAX_TARGETS as u16)
-            .map(|place| {
-                let entry = self.object.servers.get(&server_place(service, place), 0);
+            .map(|id| {
+                let place = server_place(service, ServerId(id));
+                let entry = self.object.servers.get(&place, 0);
                 Ok(server(&entry.map_err(Error::map("servers"))?))
             })
             .collect()
@@ -261,8 +271,8 @@ fn program_for(is_layer3: bool) -> &'static str {
     }
 }
 
-fn server_place(service: ServiceId, place: u16) -> u32 {
-    u32::from(service.0) * MAX_TARGETS as u32 + u32::from(place)
+fn server_place(service: ServiceId, server: ServerId) -> u32 {
+    u32::from(service.0) * MAX_TARGETS as u32 + u32::from(server.0)
 }
 
 fn virtual_key(endpoint: &SocketAddr) -> abi::Virtual {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anabranch_core::Family;
 use anabranch_dataplane::{
     Ran,
-    services::{Server, ServerPath, ServiceId, Services},
+    services::{Server, ServerId, ServerPath, ServiceId, Services},
 };
 use anabranch_policy::{Candidate, Choice, Dispatch, abi::SERVICE_ABI_VERSION};
 use anabranch_testbed::{
@@ -86,7 +86,9 @@ impl Rig {
                     opened_before: 0,
                 };
                 let place = place(family, number);
-                rig.services().set_server(WEB, place, Some(server)).unwrap();
+                rig.services()
+                    .set_server(WEB, ServerId(place), Some(server))
+                    .unwrap();
             }
             rig.choose_among(family, &[0, 1, 2]);
         }
@@ -293,7 +295,9 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
         }),
         opened_before: 0,
     };
-    rig.services().set_server(mail, 0, Some(one)).unwrap();
+    rig.services()
+        .set_server(mail, ServerId(0), Some(one))
+        .unwrap();
     let candidate = Candidate {
         weight: 1,
         load: 0,
