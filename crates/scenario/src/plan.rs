@@ -267,7 +267,7 @@ struct Parameters {
     slot: Duration,
     slots: usize,
     bin: multilink::BinChoice,
-    target: multilink::Target,
+    target: multilink::Recipient,
 }
 
 fn perhaps_seconds<S: Serializer>(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::overload::{Watch, lighter, lightest};
 use super::volumes::{Counters, Volumes};
-use super::{BinChoice, BinId, Bins, Move, Parameters, Queue, SublinkId, Target, TrunkError};
+use super::{BinChoice, BinId, Bins, Move, Parameters, Queue, Recipient, SublinkId, TrunkError};
 use crate::time::Time;
 
 /// What the controller waits for.
@@ -34,7 +34,7 @@ pub struct Controller {
 enum Scheme {
     Dh {
         moved_percent: u8,
-        target: Target,
+        target: Recipient,
     },
     Dhfv {
         volumes: Volumes,
@@ -151,8 +151,8 @@ impl Controller {
         match &self.scheme {
             Scheme::Dh { target, .. } => {
                 let takers = match target {
-                    Target::Lightest => lightest(queues, from),
-                    Target::Lighter => lighter(queues, from),
+                    Recipient::Lightest => lightest(queues, from),
+                    Recipient::Lighter => lighter(queues, from),
                 };
                 (!takers.is_empty()).then(|| takers[below(takers.len(), random)])
             }

@@ -106,7 +106,7 @@ pub struct Queue {
 /// Which sublink takes the bins that DH moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Target {
+pub enum Recipient {
     /// The one whose queue fills the least part of its buffer.
     #[default]
     Lightest,
@@ -115,12 +115,12 @@ pub enum Target {
     Lighter,
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for Recipient {
     /// As it is written in a file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Target::Lightest => "lightest",
-            Target::Lighter => "lighter",
+            Recipient::Lightest => "lightest",
+            Recipient::Lighter => "lighter",
         })
     }
 }
@@ -170,7 +170,7 @@ pub struct Parameters {
     /// What DHFV moves.
     pub bin: BinChoice,
     /// Where DH's bins go.
-    pub target: Target,
+    pub target: Recipient,
 }
 
 impl Default for Parameters {
@@ -183,7 +183,7 @@ impl Default for Parameters {
             slot: Duration::from_millis(10),
             slots: 10,
             bin: BinChoice::Largest,
-            target: Target::Lightest,
+            target: Recipient::Lightest,
         }
     }
 }

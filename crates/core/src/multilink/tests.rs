@@ -249,7 +249,7 @@ fn dhfv_chooses_among_equally_light_sublinks_by_what_they_carry_moves_included()
 /// Sublink 3 is the lightest, 5 is as heavy as 0, and 6 is heavier.
 #[test]
 fn dh_may_take_any_lighter_sublink_and_dhfv_takes_the_lightest() {
-    let [dh, mut dhfv] = both(K, Target::Lighter);
+    let [dh, mut dhfv] = both(K, Recipient::Lighter);
     let queues = queues([40_000, 9, 30_000, 2, 39_999, 40_000, 50_000, 9]);
     let targets = (0..100).flat_map(|seed| dh.clone().check_queues(ms(25), &queues, random(seed)));
     let targets: BTreeSet<_> = targets
@@ -385,7 +385,7 @@ fn drive(
 }
 
 /// DH and DHFV.
-fn both(sublinks: usize, target: Target) -> [Controller; 2] {
+fn both(sublinks: usize, target: Recipient) -> [Controller; 2] {
     let bins = || Bins::new(sublinks).unwrap();
     let parameters = Parameters {
         target,
@@ -398,7 +398,7 @@ fn both(sublinks: usize, target: Target) -> [Controller; 2] {
 }
 
 fn all(sublinks: usize) -> impl Iterator<Item = Controller> {
-    let targets = [Target::Lightest, Target::Lighter].into_iter();
+    let targets = [Recipient::Lightest, Recipient::Lighter].into_iter();
     targets.flat_map(move |target| both(sublinks, target))
 }
 
@@ -443,7 +443,7 @@ proptest! {
 
     #[test]
     fn bins_move_once_a_check_to_the_one_that_fills_least((sublinks, steps) in steps()) {
-        for controller in both(sublinks, Target::Lightest) {
+        for controller in both(sublinks, Recipient::Lightest) {
             drive(controller, &steps, |_, queues, _, moves| {
                 let bins: BTreeSet<_> = moves.iter().map(|m| m.bin).collect();
                 assert_eq!(bins.len(), moves.len());

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{BadInput, Bytes, LineRate, Rate, Share, Source, Span, is_name};
-use anabranch_core::catalogue::{self, Target as TargetKind};
-use anabranch_core::multilink::{self, BinChoice, FLOWLET_GAP, Parameters, Spread, Target};
+use anabranch_core::catalogue::{self, Target};
+use anabranch_core::multilink::{self, BinChoice, FLOWLET_GAP, Parameters, Recipient, Spread};
 use anabranch_core::{Family, PerFamily, Policy};
 use anabranch_policy::abi::MAX_LINKS;
 use serde::Deserialize;
@@ -73,7 +73,7 @@ struct TrunkTable {
     slot: Option<Span>,
     slots: Option<usize>,
     bin: Option<BinChoice>,
-    target: Option<Target>,
+    target: Option<Recipient>,
     flowlet_gap: Option<Span>,
 }
 
@@ -151,7 +151,7 @@ impl Config {
 /// The policy of this name, or the default.
 fn scheme(source: &Source<'_>, written: Option<&str>) -> Result<Spread, BadInput> {
     let bad = |problem| source.bad(&["trunk", "scheme"], problem);
-    match catalogue::configured(TargetKind::Sublink, written) {
+    match catalogue::configured(Target::Sublink, written) {
         Ok(Policy::Trunk(spread)) => Ok(spread),
         Ok(_) => unreachable!("a policy of sublinks is a trunk's"),
         Err(problem) => Err(bad(problem)),
@@ -189,7 +189,7 @@ fn sublinks(
         let problem = r#"no sublink; write trunk.sublink.NAME = { device = "eth1", via = "10.0.0.2", rate = "100mbit" }"#;
         return Err(source.bad(&key, problem));
     }
-    let max = TargetKind::Sublink.row().max;
+    let max = Target::Sublink.row().max;
     if tables.len() > max {
         let problem = format!("{} sublinks; at most {max} are allowed", tables.len());
         return Err(source.bad(&key, problem));

@@ -1,4 +1,4 @@
-use anabranch_core::multilink::{Parameters, Target};
+use anabranch_core::multilink::{Parameters, Recipient};
 use anabranch_scenario::{Load, Network, Run};
 
 use super::EXPERIMENT;
@@ -30,7 +30,7 @@ fn the_scenario_is_that_of_the_paper_where_the_paper_says_what_it_is() {
     assert_eq!(trunk.single.rate_bps as f64, CAPACITY_BPS);
     let control = Parameters {
         shrink_percent: 5,
-        target: Target::Lighter,
+        target: Recipient::Lighter,
         ..Parameters::default()
     };
     assert_eq!(trunk.control, control);

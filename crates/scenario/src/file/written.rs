@@ -339,7 +339,7 @@ pub(super) struct TrunkTable {
     pub slot: Option<Span>,
     pub slots: Option<usize>,
     pub bin: Option<multilink::BinChoice>,
-    pub target: Option<multilink::Target>,
+    pub target: Option<multilink::Recipient>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::BadInput;
-use anabranch_core::multilink::{BinChoice, Parameters, Spread, Target};
+use anabranch_core::multilink::{BinChoice, Parameters, Recipient, Spread};
 use anabranch_core::{Family, PerFamily};
 use anabranch_dataplane::trunk::{NextHop, SublinkPath};
 
@@ -81,7 +81,7 @@ fn everything_optional_is_read() {
         slot: Duration::from_millis(5),
         slots: 7,
         bin: BinChoice::Second,
-        target: Target::Lighter,
+        target: Recipient::Lighter,
     };
     assert_eq!((config.scheme, config.parameters), (Spread::Dh, parameters));
     assert_eq!(config.flowlet_gap, Duration::from_millis(2));

@@ -1,4 +1,4 @@
-use anabranch_core::multilink::{BinChoice, Parameters, Target};
+use anabranch_core::multilink::{BinChoice, Parameters, Recipient};
 
 use super::*;
 use crate::file::policies;
@@ -206,7 +206,7 @@ fn a_trunk_says_how_bins_move_and_another_word_is_refused() {
     let expected = Parameters {
         shrink_percent: 5,
         bin: BinChoice::Second,
-        target: Target::Lighter,
+        target: Recipient::Lighter,
         ..Parameters::default()
     };
     assert_eq!(control(&written), expected);
