@@ -239,12 +239,14 @@ fn a_policy_has_a_page_with_what_it_costs_and_what_was_observed() {
             .trim()
             .to_owned()
     };
-    assert_eq!(fact("among"), "links (default)");
+    assert_eq!(fact("among"), "links, at most 16 (default)");
     assert_eq!(fact("needs"), "down or up");
     assert_eq!([fact("packets"), fact("sockets")], ["none", "none"]);
     assert!(page.contains("2005-peng-algorithms/table5"), "{page}");
     let both = anabranch(&["policies", "DRR"]);
     assert_eq!(text(&both.stdout).matches("holds for").count(), 2);
+    let of_servers = anabranch(&["policies", "RR"]);
+    assert!(text(&of_servers.stdout).contains("policy of a service"));
     let json = anabranch(&["policies", "OFRP", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json[0]["name"], "FRRTDF");

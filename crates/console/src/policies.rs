@@ -2,10 +2,11 @@
 
 mod observed;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anabranch_config::{BadInput, did_you_mean};
-use anabranch_core::catalogue::{Cost, Page, Parts, Sent, TARGETS, Target};
+use anabranch_core::catalogue::{Cost, Page, Parts, Sent, TARGETS, Target, TargetRow};
 use anabranch_core::measure::Distance;
 use serde::Serialize;
 
@@ -93,7 +94,9 @@ fn named(all: &[Page], name: &str) -> Result<Vec<Page>, BadInput> {
     let found = TARGETS.iter().filter_map(|row| of(row.target));
     let found: Vec<_> = found.cloned().collect();
     if found.is_empty() {
-        let names: Vec<_> = all.iter().map(|page| page.name).collect();
+        let mut names: Vec<_> = all.iter().map(|page| page.name).collect();
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(*name));
         let meant = did_you_mean(name, names.iter().copied());
         let allowed = names.join(", ");
         return Err(BadInput::new(format!(
@@ -158,9 +161,11 @@ fn every(period: Duration) -> String {
 /// All that is known of a policy.
 fn shown(page: &Page) -> String {
     let mut facts = Facts::default();
-    let target = page.target.row();
-    facts.add("among", format!("{}{}", target.plural, default(page)));
-    facts.add("set by", target.key.replace('`', ""));
+    let TargetRow { plural, max, .. } = page.target.row();
+    facts.add("among", format!("{plural}, at most {max}{}", default(page)));
+    if let Some(key) = page.key {
+        facts.add("set by", key);
+    }
     if let Some(alias) = page.alias {
         facts.add("also", alias);
     }
@@ -227,8 +232,6 @@ fn figures(page: &Page) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use anabranch_core::algorithm::{Algorithm, Retry, Weighting};
     use anabranch_core::catalogue::{self, Parameter, ROWS, Row};
     use anabranch_core::{Policy, Typed};

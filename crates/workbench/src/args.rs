@@ -85,7 +85,7 @@ pub enum Command {
         #[command(subcommand)]
         command: ExperimentCommand,
     },
-    /// List the policies that scenarios may name, what they need and what they cost
+    /// List all policies and peers, what they need and what they cost
     ///
     /// As `anabranch policies` does, with the peers that scenarios put in the gateway's place.
     #[command(after_help = "Examples:
@@ -373,8 +373,9 @@ pub struct DemoArgs {
     pub out: PathBuf,
 }
 
+/// Those that scenarios may name.
 fn policies() -> Vec<String> {
-    let pages = anabranch_scenario::pages();
+    let pages = anabranch_scenario::pages().filter(|page| page.target.row().has_scenarios);
     pages.map(|page| page.name.to_owned()).collect()
 }
 

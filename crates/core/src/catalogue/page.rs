@@ -18,6 +18,8 @@ pub struct Page {
     pub source: &'static str,
     /// What it chooses among.
     pub target: Target,
+    /// The key of a configuration that may name it; none of what is for scenarios alone.
+    pub key: Option<&'static str>,
     /// It is used where nothing is named.
     pub is_default: bool,
     /// As files write it without a name.
@@ -58,6 +60,7 @@ impl Page {
             meaning,
             source,
             target: facts.target(),
+            key: facts.is_configurable().then(|| facts.target().row().key),
             is_default: false,
             tuple: facts.tuple(),
             parts: facts.parts(),

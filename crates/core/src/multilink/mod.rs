@@ -8,7 +8,7 @@
 //!
 //! | scheme | bins that move | to |
 //! |---|---|---|
-//! | DH | a tenth of the sublink's, drawn at random | the lightest sublink, one drawn at random of equally light ones; or one drawn of all that are lighter, as [`Target`] says |
+//! | DH | a tenth of the sublink's, drawn at random | the lightest sublink, one drawn at random of equally light ones; or one drawn of all that are lighter, as [`Recipient`] says |
 //! | DHFV | the one that carried most in the last 100 ms, or as [`BinChoice`] says | the lightest, of equally light ones that whose bins carried least in the last 100 ms |
 //!
 //! Every move may reorder the flows of its bin once. DH moves many bins to hit the one that matters; DHFV knows it.
