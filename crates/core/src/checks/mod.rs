@@ -25,7 +25,7 @@ use anabranch_policy::splitmix::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
-pub use target::{Expect, Page, Target, is_plain, is_status};
+pub use target::{Certificate, Expect, Page, Target, is_plain, is_status};
 
 /// One thing that is tried. It succeeds if the answer is right and comes in time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

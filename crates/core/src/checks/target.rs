@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use crate::targets::Kind;
 
 const DNS_PORT: u16 = 53;
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 /// A header of IPv6 has so many bytes more.
 const LONGER_HEADER: u64 = 20;
 const ALLOWED: &str = r#"write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS", "tcp:ADDRESS:PORT" or "http:HOST/PATH = CODE"; IPv6 with a port as [ADDRESS]:PORT"#;
@@ -42,8 +44,21 @@ pub struct Page {
     pub path: String,
     /// The name that the page is asked for by, where it is not `host`.
     pub name: Option<String>,
+    /// Whose certificate is wanted, of a page over TLS.
+    pub tls: Option<Certificate>,
     /// What it should answer.
     pub expect: Expect,
+}
+
+/// The certificate that a page over TLS has to show.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Certificate {
+    /// For the page's host, and of an authority that this host trusts.
+    Trusted,
+    /// For the page's host, and of an authority in this file (PEM).
+    By(PathBuf),
+    /// Any: who answers is not known.
+    Any,
 }
 
 /// The answer of a page.
@@ -67,9 +82,12 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(page) = text.strip_prefix("http:") {
-            let page = Page::parse(page).ok_or_else(|| format!("not a page: {ALLOWED_PAGE}"))?;
-            return Ok(Self::Http(Arc::new(page)));
+        for (scheme, tls) in [("http:", None), ("https:", Some(Certificate::Trusted))] {
+            if let Some(page) = text.strip_prefix(scheme) {
+                let page = Page::parse(page, tls);
+                let page = page.ok_or_else(|| format!("not a page: {ALLOWED_PAGE}"))?;
+                return Ok(Self::Http(Arc::new(page)));
+            }
         }
         let parse = || -> Option<Self> {
             let (kind, place) = text.split_once(':')?;
@@ -94,13 +112,14 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 impl Page {
-    fn parse(text: &str) -> Option<Self> {
+    fn parse(text: &str, tls: Option<Certificate>) -> Option<Self> {
         let (place, answer) = text.split_once(" = ")?;
         let place = place.trim();
         let place = place.strip_prefix("//").unwrap_or(place);
         let slash = place.find('/')?;
         let (host, path) = place.split_at(slash);
         let (host, port) = host_and_port(host)?;
+        let port = port.unwrap_or(usual_port(tls.is_some()));
         let answer = answer.trim();
         let (codes, text) = answer.split_once(' ').unwrap_or((answer, ""));
         let status = codes
@@ -113,6 +132,7 @@ impl Page {
             port,
             path: path.to_owned(),
             name: None,
+            tls,
             expect: Expect {
                 status,
                 body: Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -122,7 +142,12 @@ impl Page {
 
     /// As it is asked for, and as people write it.
     pub fn authority(&self) -> String {
-        self.authority_of(self.name.as_deref().unwrap_or(&self.host))
+        self.authority_of(self.asked_as())
+    }
+
+    /// The name, or the address, that it is asked for by.
+    pub fn asked_as(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.host)
     }
 
     fn authority_of(&self, host: &str) -> String {
@@ -133,15 +158,20 @@ impl Page {
             host.to_owned()
         };
         match self.port {
-            HTTP_PORT => host,
+            port if port == usual_port(self.tls.is_some()) => host,
             port => format!("{host}:{port}"),
         }
     }
 
     /// Without its answer.
     pub fn place(&self) -> String {
-        format!("http:{}{}", self.authority_of(&self.host), self.path)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}:{}{}", self.authority_of(&self.host), self.path)
     }
+}
+
+const fn usual_port(is_tls: bool) -> u16 {
+    if is_tls { HTTPS_PORT } else { HTTP_PORT }
 }
 
 /// Of an answer of HTTP.
@@ -155,19 +185,19 @@ pub fn is_plain(text: &str) -> bool {
 }
 
 /// `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT`.
-fn host_and_port(text: &str) -> Option<(String, u16)> {
+fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;
         host.parse::<Ipv6Addr>().ok()?;
         let port = match rest {
-            "" => HTTP_PORT,
-            rest => rest.strip_prefix(':')?.parse().ok()?,
+            "" => None,
+            rest => Some(rest.strip_prefix(':')?.parse().ok()?),
         };
         return Some((host.to_owned(), port));
     }
     match text.split_once(':') {
-        Some((host, port)) => Some((host.to_owned(), port.parse().ok()?)),
-        None => Some((text.to_owned(), HTTP_PORT)),
+        Some((host, port)) => Some((host.to_owned(), Some(port.parse().ok()?))),
+        None => Some((text.to_owned(), None)),
     }
 }
 
@@ -209,7 +239,8 @@ impl Target {
             Self::Icmp(_) => (28 + 28, 2),
             // SYN, SYN/ACK, ACK with timestamps, RST.
             Self::Tcp(_) => (60 + 60 + 52 + 40, 4),
-            // A name, a connection, a question and a short answer.
+            // A name, a connection, a question and a short answer; a chain of certificates.
+            Self::Http(page) if page.tls.is_some() => (7000, 16),
             Self::Http(_) => (1000, 10),
         };
         match self.address() {
@@ -268,6 +299,8 @@ mod tests {
             "http:192.0.2.1:8080/a?b=c = 200 all is well",
             "http:[2001:db8::1]/ = 301",
             "http:example.org:443/ = 200,204 ok",
+            "https:example.org/ = 200",
+            "https:[2001:db8::1]:8443/health = 200,204 ok",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
@@ -290,7 +323,7 @@ mod tests {
             "http:example.org/ = ok",
             "http:example.org/ = 42",
             "http:example.org/ = 200,",
-            "https:example.org/ = 200",
+            "https:example.org/",
             "http:/x = 204",
             "http:a b/ = 204",
             "http:example.org:x/ = 204",

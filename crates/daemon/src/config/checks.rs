@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_config::{Source, Span};
-use anabranch_core::checks::{Check, Expect, Page, Schedule, Target, Test, is_plain, is_status};
+use anabranch_core::checks::{
+    Certificate, Check, Expect, Page, Schedule, Target, Test, is_plain, is_status,
+};
 
 use super::file::{CheckTable, ExpectTable, OneOrMore};
 use super::link::Link;
 use crate::error::BadInput;
+use crate::probe::tls;
 
 /// Of all links.
 const CHECKS_MAX: usize = 64;
@@ -28,6 +31,7 @@ const ROW_MAX: u32 = 100;
 const COMMAND_WORDS_MAX: usize = 64;
 const COMMAND_BYTES_MAX: usize = 4096;
 const BODY_BYTES_MAX: usize = 1000;
+const OF_TLS: &str = r#"is for pages over TLS; write ask = "https:HOST/PATH", or leave it out"#;
 const OF_PAGES: &str = r#"is for pages; write ask = "http:HOST/PATH", or leave it out"#;
 
 /// Gives each link those that name it.
@@ -206,7 +210,20 @@ impl Place<'_> {
                 return Err(self.bad(&[key], OF_PAGES));
             }
         }
-        Ok(())
+        if table.certificate.is_some() && pages.iter().all(|page| page.tls.is_none()) {
+            return Err(self.bad(&["certificate"], OF_TLS));
+        }
+        self.certificates(table)
+    }
+
+    /// A file of authorities is there, and has some, when the configuration is read.
+    fn certificates(&self, table: &CheckTable) -> Result<(), BadInput> {
+        match table.certificate.as_deref().map(certificate) {
+            Some(Certificate::By(path)) => tls::authorities_in(&path)
+                .map(drop)
+                .map_err(|problem| self.bad(&["certificate"], problem)),
+            _ => Ok(()),
+        }
     }
 
     fn expectation(&self, table: &CheckTable) -> Result<(), BadInput> {
@@ -238,9 +255,17 @@ fn page_of(target: &Target) -> Option<&Page> {
     }
 }
 
+fn certificate(written: &str) -> Certificate {
+    match written {
+        "trusted" => Certificate::Trusted,
+        "any" => Certificate::Any,
+        path => Certificate::By(path.into()),
+    }
+}
+
 /// A page that says nothing of its answer is to answer 200.
 fn target(text: &str, table: &CheckTable) -> Result<Target, String> {
-    let is_page = text.starts_with("http:");
+    let is_page = text.starts_with("http:") || text.starts_with("https:");
     let target = match is_page && !text.contains(" = ") {
         true => format!("{text} = 200").parse()?,
         false => text.parse()?,
@@ -256,6 +281,9 @@ fn target(text: &str, table: &CheckTable) -> Result<Target, String> {
             ));
         }
         changed.name = Some(name.clone());
+    }
+    if let (Some(tls), Some(written)) = (&mut changed.tls, &table.certificate) {
+        *tls = certificate(written);
     }
     if let Some(ExpectTable { status, body }) = &table.expect {
         changed.expect = Expect {

@@ -118,6 +118,7 @@ pub(super) struct CheckTable {
     pub command: Option<Vec<String>>,
     pub expect: Option<ExpectTable>,
     pub host: Option<String>,
+    pub certificate: Option<String>,
     pub interval: Option<Span>,
     pub jitter: Option<u32>,
     pub timeout: Option<Span>,

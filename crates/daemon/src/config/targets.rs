@@ -23,8 +23,8 @@ pub(super) fn targets(
         let index = index.to_string();
         let within = [key, &[&index]].concat();
         let place = source.span(&within).map_or(key, |_| &within);
-        text.parse()
-            .map_err(|problem: String| source.bad(place, problem))
+        let target = text.parse().and_then(is_for_probes);
+        target.map_err(|problem| source.bad(place, problem))
     };
     written
         .iter()
@@ -32,6 +32,17 @@ pub(super) fn targets(
         .map(target)
         .collect::<Result<_, _>>()
         .map(Some)
+}
+
+/// A probe of a link asks no page over TLS: a host that has just started may not know the time, and so judges no certificate.
+fn is_for_probes(target: Target) -> Result<Target, String> {
+    match &target {
+        Target::Http(page) if page.tls.is_some() => Err(
+            "a page over TLS is for a [[check]]; probes ask pages like \"http:HOST/PATH = CODE\""
+                .to_owned(),
+        ),
+        _ => Ok(target),
+    }
 }
 
 /// Round trips are measured to an address.

@@ -8,6 +8,7 @@
 
 mod defaults;
 mod page;
+pub(crate) mod tls;
 mod wire;
 
 use std::io;

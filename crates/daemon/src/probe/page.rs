@@ -1,7 +1,7 @@
 //! One page: its host's address, a connection, a question, and whether the answer is as it should be.
 //!
 //! The request is made by hand: it is one line and two headers, and of the answer nothing but the status line and a text is
-//! looked for. It never follows where the answer leads.
+//! looked for. It never follows where the answer leads. A page over TLS has to show its certificate before anything is asked.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,9 +13,10 @@ use futures_util::future::select_ok;
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::{RData, RecordType};
 use socket2::{Protocol, Type};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 
+use super::tls;
 use super::wire::{Answer, Via, connect, dns_query, not_asked};
 
 const DNS_PORT: u16 = 53;
@@ -32,8 +33,27 @@ pub(super) async fn ask(page: &Page, via: &Via) -> io::Result<Answer> {
     };
     let socket = TcpSocket::from_std_stream(via.socket(Type::STREAM, Protocol::TCP)?.into());
     let asked = Instant::now();
-    let mut stream = connect(socket, SocketAddr::new(address, page.port), via).await?;
+    let stream = connect(socket, SocketAddr::new(address, page.port), via).await?;
     let round_trip = asked.elapsed();
+    let verdict = match &page.tls {
+        None => converse(stream, page).await?,
+        Some(wanted) => converse(tls::greet(stream, page, wanted).await?, page).await?,
+    };
+    match verdict {
+        Ok(()) => Ok(Answer::Expected(round_trip)),
+        Err(got) => Ok(Answer::Wrong(format!(
+            "{} answered {got}, wanted {}",
+            page.place(),
+            page.expect
+        ))),
+    }
+}
+
+/// Asks for the page, and says what came in its place, if it is not as it should be.
+async fn converse<S>(mut stream: S, page: &Page) -> io::Result<Result<(), String>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: anabranch\r\nConnection: close\r\n\r\n",
         page.path,
@@ -42,15 +62,11 @@ pub(super) async fn ask(page: &Page, via: &Via) -> io::Result<Answer> {
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     loop {
-        let is_over = answer.len() >= ANSWER_BYTES_MAX || stream.read_buf(&mut answer).await? == 0;
+        let is_over =
+            answer.len() >= ANSWER_BYTES_MAX || hear(&mut stream, &mut answer).await? == 0;
         match judge(&answer, is_over, page) {
-            Verdict::Expected => return Ok(Answer::Expected(round_trip)),
-            Verdict::Wrong(got) => {
-                let (asked, wanted) = (page.place(), &page.expect);
-                return Ok(Answer::Wrong(format!(
-                    "{asked} answered {got}, wanted {wanted}"
-                )));
-            }
+            Verdict::Expected => return Ok(Ok(())),
+            Verdict::Wrong(got) => return Ok(Err(got)),
             Verdict::More => {}
             Verdict::None(got) => {
                 return Err(io::Error::new(
@@ -59,6 +75,14 @@ pub(super) async fn ask(page: &Page, via: &Via) -> io::Result<Answer> {
                 ));
             }
         }
+    }
+}
+
+/// Bytes that came; none at the end, which many servers do not announce to TLS.
+async fn hear(stream: &mut (impl AsyncRead + Unpin), answer: &mut Vec<u8>) -> io::Result<usize> {
+    match stream.read_buf(answer).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        heard => heard,
     }
 }
 

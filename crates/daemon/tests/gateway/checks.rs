@@ -15,10 +15,17 @@ use crate::rig::*;
 anabranch_testbed::in_both_families!(
     Family:
     a_page_is_checked_by_its_name_and_its_answer,
+    a_page_over_tls_is_checked_by_its_certificate,
     a_command_takes_its_link_down_and_brings_it_back_whatever_it_does,
 );
 
-const PAGE_PORT: u16 = 8443;
+const PAGE_PORT: u16 = 8080;
+const TLS_PORT: u16 = 8443;
+const PAGE_NAME: &str = "page.example";
+/// In the folder of the pages' server; it signed itself.
+const CERTIFICATE: &str = "certificate.pem";
+const OFTEN: &str = "interval = \"300ms\"\ntimeout = \"250ms\"\nrise = 2\nfall = 2";
+
 fn with_check(rig: &Rig, check: &str) {
     let text = rig.config_text();
     rig.write_config(&format!("{text}[[check]]\nlink = \"fiber\"\n{check}\n"));
@@ -49,6 +56,10 @@ fn serve_pages(rig: &Rig) -> (Child, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let at = rig.port(PAGE_PORT);
+    let at_tls = rig.port(TLS_PORT);
+    let signed = rcgen::generate_simple_self_signed([PAGE_NAME.to_owned()]).unwrap();
+    std::fs::write(root.join(CERTIFICATE), signed.cert.pem()).unwrap();
+    std::fs::write(root.join("key.pem"), signed.signing_key.serialize_pem()).unwrap();
     let text = format!(
         r#"daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/nginx.log;
         events {{}}
@@ -56,7 +67,8 @@ fn serve_pages(rig: &Rig) -> (Child, tempfile::TempDir) {
             access_log off; client_body_temp_path {root}; proxy_temp_path {root};
             fastcgi_temp_path {root}; uwsgi_temp_path {root}; scgi_temp_path {root};
             server {{
-                listen {at};
+                listen {at}; listen {at_tls} ssl;
+                ssl_certificate {root}/{CERTIFICATE}; ssl_certificate_key {root}/key.pem;
                 location /health {{ return 200 "all is well at $host"; }}
                 location /broken {{ return 503; }}
             }}
@@ -84,7 +96,6 @@ fn serve_pages(rig: &Rig) -> (Child, tempfile::TempDir) {
 }
 
 fn a_page_is_checked_by_its_name_and_its_answer(family: Family) {
-    const OFTEN: &str = "interval = \"300ms\"\ntimeout = \"250ms\"\nrise = 2\nfall = 2";
     let rig = Rig::of(family);
     let _nginx = serve_pages(&rig);
     let at = rig.port(PAGE_PORT);
@@ -110,6 +121,27 @@ fn a_page_is_checked_by_its_name_and_its_answer(family: Family) {
     let named = "host = \"page.example\"\nexpect = { body = \"well at page.example\" }";
     reload(&rig, &daemon, &page("/health", named));
     until("it is that name's", || is_up(&daemon));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn a_page_over_tls_is_checked_by_its_certificate(family: Family) {
+    let rig = Rig::of(family);
+    let (_nginx, folder) = serve_pages(&rig);
+    let at = rig.port(TLS_PORT);
+    let ask = format!("ask = \"https:{at}/health\"\n{OFTEN}");
+    let by_file = format!(
+        "{ask}\ncertificate = \"{}\"",
+        folder.path().join(CERTIFICATE).display()
+    );
+    with_check(&rig, &format!("{by_file}\nhost = \"{PAGE_NAME}\""));
+    let daemon = rig.start();
+    until("its certificate is known", || is_up(&daemon));
+    reload(&rig, &daemon, &by_file);
+    until("it is for another host", || {
+        is_down(&daemon, "certificate not valid for name")
+    });
+    reload(&rig, &daemon, &format!("{ask}\ncertificate = \"any\""));
+    until("any is taken", || is_up(&daemon));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -59,6 +59,10 @@ fn a_page_answers_as_it_says_as_the_check_says_or_200() {
             "ask = \"http:192.0.2.1:8443/\"\nhost = \"a.example\"\nexpect = { body = \"ok\" }",
             "http:192.0.2.1:8443/ = 200 ok as a.example",
         ),
+        (
+            "ask = \"https:a.example/\"\ncertificate = \"any\"",
+            "https:a.example/ = 200",
+        ),
     ] {
         assert_eq!(tests(text), [page], "{text}");
     }
@@ -88,6 +92,18 @@ fn a_check_that_cannot_be_is_told_where_it_stands() {
         (
             "ask = \"icmp:192.0.2.1\"\nhost = \"a.example\"",
             &format!(".host = \"a.example\": {OF_PAGES}"),
+        ),
+        (
+            "ask = \"http:a.example/\"\ncertificate = \"any\"",
+            ".certificate = \"any\": is for pages over TLS; write ask = \"https:HOST/PATH\", or leave it out",
+        ),
+        (
+            "ask = \"https:a.example/\"\ncertificate = \"/nowhere/ca.pem\"",
+            ".certificate = \"/nowhere/ca.pem\": /nowhere/ca.pem: I/O error",
+        ),
+        (
+            "ask = \"https:a.example/\"\ncertificate = \"trustd\"",
+            ".certificate = \"trustd\": trustd: no whole path; write \"trusted\", \"any\", or the path",
         ),
         (
             "command = [\"/bin/true\"]\nexpect = { status = [200] }",
