@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use anabranch_core::measure::{MEASURES, Measure};
+
 use crate::commands::executable;
 use crate::{missing, root, subjects};
 
@@ -39,6 +41,30 @@ fn every_attack_and_every_experiment_has_a_row() {
     let rows = rows.split("\n\n").next().unwrap();
     let named: BTreeSet<String> = subjects(rows).into_iter().map(str::to_owned).collect();
     assert_eq!(named, allowed(&["experiment", "run"], "there are: "));
+}
+
+/// A row of the table of measures in docs/policies.md.
+fn documented(measure: &Measure) -> String {
+    let Measure {
+        name,
+        meaning,
+        distance,
+        rates,
+        by_rate,
+        state,
+        ..
+    } = measure;
+    let (distance, by_rate) = (distance.meaning(), if *by_rate { "yes" } else { "no" });
+    format!("| `{name}` | {meaning} | {distance} | {rates} | {by_rate} | {state} |")
+}
+
+#[test]
+fn the_table_of_measures_has_a_row_for_each_that_a_tuple_may_name() {
+    let page = read("docs/policies.md");
+    let (_, rows) = page.split_once("| measure | what is compared |").unwrap();
+    let rows = rows.split("\n\n").next().unwrap().lines().skip(2);
+    let rows: Vec<&str> = rows.collect();
+    assert_eq!(rows, MEASURES.map(documented));
 }
 
 #[test]

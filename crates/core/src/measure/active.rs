@@ -3,7 +3,7 @@ use anabranch_policy::Load;
 use super::{Better, Distance, Measure, Taken};
 use crate::link::RateNeed;
 
-/// CSN: flows still incomplete.
+/// Peng's CSN, current session number: flows that are still open.
 pub static ACTIVE: Measure = Measure {
     name: "active",
     distance: Distance::Local,

@@ -1,4 +1,4 @@
-//! What a link can carry, without being told: docs/adaptive.md derives it.
+//! Estimates what each link can carry, without declared rates. docs/adaptive.md derives the formula.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,27 +8,27 @@ use crate::availability::{State, Suspicion};
 use crate::own::{LinkView, OwnPolicy, PathView};
 use crate::time::Time;
 
-/// The most that a link was seen to carry while it held its flows up, in both directions together. While its flows wait for round
-/// trips, or for their servers, it tells nothing. Nobody has to declare a rate.
+/// The throughput of a link at times when its flows waited for it, both directions together. While flows wait for round trips, or
+/// for their servers, throughput says nothing about the link.
 pub static CAPACITY: Measure = Measure {
-    meaning: "the most that each link was seen to carry while it held its flows up",
+    meaning: "capacity of each link, estimated from what it carries while its flows wait for it",
     ..without("capacity", || Box::<Capacity>::default())
 };
-/// All links are taken for as good as the best of them.
+/// All links count as good as the best of them.
 pub static CAPACITY_ALIKE: Measure = Measure {
-    meaning: "the most that any link was seen to carry while it held its flows up, of each",
+    meaning: "greatest estimated capacity of any link, taken for each",
     ..without("capacity-alike", || Capacity::without(Without::Differences))
 };
-/// A link that is suspected and has lost a probe counts in full.
+/// A link that is suspected and has lost a probe still counts in full.
 pub static CAPACITY_TRUSTING: Measure = Measure {
-    meaning: "the most that each link was seen to carry, whether it is suspected or not",
+    meaning: "estimated capacity of each link, in full while it is suspected",
     ..without("capacity-trusting", || {
         Capacity::without(Without::Suspicion)
     })
 };
-/// A link that has come back counts in full at once.
+/// A link that has just come back counts in full at once.
 pub static CAPACITY_AT_ONCE: Measure = Measure {
-    meaning: "the most that each link was seen to carry, in full as soon as it has come back",
+    meaning: "estimated capacity of each link, in full as soon as it has come back",
     ..without("capacity-at-once", || {
         Capacity::without(Without::SlowReturn)
     })
@@ -41,23 +41,23 @@ const fn without(name: &'static str, make: fn() -> Box<dyn OwnPolicy>) -> Measur
     }
 }
 
-/// Rates are means over so long a time in which a link had something to carry: the queues of a link smooth less.
+/// Length of a span, over which throughput is averaged. It is longer than the usual queue of a link, so bursts average out.
 const SPAN: Duration = Duration::from_millis(500);
-/// How many of these are remembered.
+/// Number of spans that are remembered.
 const SPANS: usize = 6;
-/// A link holds its flows up where at most so many percent of their time go by in waiting for round trips.
+/// A span is used only if its flows spent at most this share of their time waiting for round trips.
 const WAITING_PERCENT: u128 = 10;
-/// What a link was seen to carry is forgotten when it has told nothing for so long.
+/// The estimate of a link is dropped if there was no new one for this long.
 const MEMORY: Duration = Duration::from_secs(60);
-/// What all links are taken for before anything is known.
+/// Assumed of all links before anything is known.
 const UNTOLD_BPS: u64 = 10_000_000;
-/// A link that is suspected and has lost a probe is worth so much less, until it answers.
+/// The weight of a link that is suspected and has lost a probe is divided by this until it answers.
 const SUSPECTED: u64 = 16;
-/// A link that has come back takes its whole part after this, and a tenth at once: its queues are empty, and all that waits for a link
-/// would run there.
+/// A link that has come back gets a tenth of its weight at once and all of it after this time. Its queues are empty, so at full
+/// weight all new flows would go there.
 const RETURN: Duration = Duration::from_secs(5);
 
-/// What all links were seen to carry.
+/// The estimates of all links of a class.
 #[derive(Debug, Default)]
 struct Capacity {
     without: Without,
@@ -65,7 +65,7 @@ struct Capacity {
     told: Option<Time>,
 }
 
-/// What is left out of it, so that experiments can tell what that is worth.
+/// A part that is left out, so that experiments can measure what it contributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Without {
     #[default]
@@ -75,14 +75,14 @@ enum Without {
     SlowReturn,
 }
 
-/// By one link.
+/// What is known of one link.
 #[derive(Clone, Debug, Default)]
 struct Carried {
     span: Span,
-    /// bit/s of the last spans that told.
+    /// bit/s: estimates of the last spans that gave one.
     spans: VecDeque<u64>,
     last: Time,
-    /// None before it has worked for the first time, which is no return.
+    /// None before the link has worked for the first time: that is not a return.
     is_up: Option<bool>,
     returned: Option<Time>,
 }
@@ -100,7 +100,7 @@ impl OwnPolicy for Capacity {
         all.map(|(carried, link)| {
             let own = carried.most_bps();
             let own = own.filter(|_| self.without != Without::Differences);
-            // Of an unknown link the best is hoped for: a flow there will tell.
+            // An unknown link counts as good as the best: a flow there will produce an estimate.
             let bps = own.or(known).unwrap_or(UNTOLD_BPS);
             let percent = self.percent(now, carried);
             let bps = (u128::from(bps) * percent / 100) as u64;
@@ -118,7 +118,7 @@ impl Capacity {
         })
     }
 
-    /// Of what it can carry, that a link which may have come back is given.
+    /// The share of its capacity that a link gets, less than 100 while it returns.
     fn percent(&self, now: Time, carried: &Carried) -> u128 {
         let returned = carried.returned.map(|at| now.since(at));
         let returning = returned.filter(|since| *since < RETURN);
@@ -177,18 +177,18 @@ impl Carried {
         }
     }
 
-    /// None if it has told nothing for too long.
+    /// bit/s. None without an estimate.
     fn most_bps(&self) -> Option<u64> {
         self.spans.iter().copied().max()
     }
 }
 
-/// A time in which a link had flows whenever it was looked at, and carried something.
+/// Sums over a time in which the link carried bytes and had flows at each sample.
 #[derive(Clone, Debug, Default)]
 struct Span {
     bit: u64,
     lasted: Duration,
-    /// Sum over its flows.
+    /// Sum of the times that its flows were open.
     flow_time: Duration,
     opened: u64,
 }
@@ -202,8 +202,8 @@ impl Span {
         self.opened += link.dispatched;
     }
 
-    /// bit/s; none if its flows wait for round trips too much. Each that opens would wait for its own even if it were alone on a link
-    /// that is infinitely fast; for the rest of the time they share what the link carries.
+    /// bit/s; none if its flows waited for round trips for too much of their time. Even alone on an infinitely fast link each flow
+    /// would wait for its own round trips; for the rest of the time the flows share what the link carries.
     fn capacity_bps(&self, round_trip: Duration) -> Option<u64> {
         let waits = match self.opened {
             0 => 0,
@@ -218,26 +218,26 @@ impl Span {
     }
 }
 
-/// Of probes, over the faster of its families.
+/// Round trip of the link's probes, of the faster address family.
 fn round_trip(link: &LinkView<'_>) -> Duration {
     let measured = link.paths.values().filter_map(|path| path.round_trip);
     measured.min().unwrap_or_default()
 }
 
-/// It is suspected, and a probe was lost.
+/// Whether the path is suspected and has lost a probe.
 fn is_losing(path: &PathView) -> bool {
     matches!(path.state, State::PossiblyDown(suspicion) if suspicion != Suspicion::Unproven)
 }
 
-/// That a sender has under way after its handshake (RFC 6928).
+/// Bytes that a sender may have in flight after its handshake: ten segments (RFC 6928).
 const FIRST_WINDOW_BYTE: u64 = 14_600;
 
-/// Round trips of a flow alone: its handshake, its question, and as many as its window doubles.
+/// Round trips that a flow takes alone: its handshake, its request, and one for each time that its window doubles.
 fn rounds_of(byte: u64) -> u64 {
     2 + u64::from((1 + byte / FIRST_WINDOW_BYTE).ilog2())
 }
 
-/// How much a flow of the site carries, forgetting with a time constant.
+/// Mean size of the site's flows, an average with exponential decay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowSizes {
     byte: u64,
@@ -246,7 +246,7 @@ pub struct FlowSizes {
 
 impl FlowSizes {
     const MEMORY: Duration = Duration::from_secs(30);
-    /// The mean of a web page's objects, until some flows say otherwise.
+    /// Assumed until some flows were measured: the mean of a web page's objects.
     const PRIOR_BYTE: u64 = 50_000;
     const PRIOR_FLOWS: u64 = 4;
 
@@ -264,7 +264,7 @@ impl FlowSizes {
         (u128::from(byte) * 1000 / u128::from(milliflows)) as u64
     }
 
-    /// What such a flow takes alone on a link of this capacity, in us.
+    /// Microseconds that a flow of mean size takes alone on a link of this capacity.
     pub(crate) fn alone_us(&self, bps: u64) -> u32 {
         let us = u128::from(self.mean_byte()) * 8 * 1_000_000 / u128::from(bps.max(1));
         us.min(60_000_000) as u32

@@ -9,11 +9,11 @@ pub static CARRIED: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::None,
     by_rate: true,
-    meaning: "bytes that each link has carried, of both directions",
+    meaning: "bytes that each link has carried in both directions",
     state: "two counters, read every period",
 };
 
-/// Never 0, of which no ratio can be taken.
+/// At least 1, because weights are ratios.
 fn take(link: &Observed<'_>) -> u64 {
     1 + link.carried.tx_bytes + link.carried.rx_bytes
 }

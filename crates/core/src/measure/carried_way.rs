@@ -3,8 +3,8 @@ use crate::bandwidth::AvailableBandwidth;
 use crate::link::Direction;
 use crate::link::RateNeed;
 
-/// Bytes carried in the last period in the direction of the flow, where that is known, else in the link's bottleneck direction
-/// (Guo 2004 section III.C): a link may carry less than others altogether, and more of what the flow will add to.
+/// Bytes carried in the last period in the direction of the flow, if that is known, otherwise in the direction that is the link's
+/// bottleneck (Guo 2004 section III.C). A link may carry less than others in total, and still more in the direction that matters.
 pub static CARRIED_WAY: Measure = Measure {
     name: "carried-way",
     distance: Distance::LastMile,
@@ -16,7 +16,7 @@ pub static CARRIED_WAY: Measure = Measure {
     state: "two counters, read every period",
 };
 
-/// Never 0, of which no ratio can be taken.
+/// At least 1, because weights are ratios.
 fn take(link: &Observed<'_>) -> u64 {
     let (up, down) = (link.carried.tx_bytes, link.carried.rx_bytes);
     1 + match link.direction {
@@ -26,7 +26,7 @@ fn take(link: &Observed<'_>) -> u64 {
     }
 }
 
-/// The bytes on the way down that use as much of its rate as these do of the rate up; of undeclared rates as many.
+/// Converts bytes upwards to the bytes downwards that use the same share of the rate. Without declared rates, the same number.
 fn as_down(link: &Observed<'_>, up: u64) -> u64 {
     let rate = |way: Option<&AvailableBandwidth>| way.map(AvailableBandwidth::rate_bps);
     let rates = rate(link.load.up()).zip(rate(link.load.down()));

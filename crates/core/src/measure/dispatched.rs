@@ -3,7 +3,7 @@ use anabranch_policy::Load;
 use super::{Better, Distance, Measure, Taken};
 use crate::link::RateNeed;
 
-/// CSN: flows dispatched.
+/// Peng's CSN, current session number, counted by dispatches: flows that were given to the link.
 pub static DISPATCHED: Measure = Measure {
     name: "dispatched",
     distance: Distance::Local,

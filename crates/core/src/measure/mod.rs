@@ -1,7 +1,7 @@
-//! What is known of a target when a path is chosen: a file each, and a row of [`MEASURES`].
+//! Measures: what is known of a target when a flow chooses among targets. Each measure has a file and a row of [`MEASURES`].
 //!
-//! A measure says how far away it looks, when it is taken, which of two values is the better one, and which rates it
-//! cannot do without. Whoever chooses asks it and nothing else: no code beyond its file knows a measure by its name.
+//! A measure states how far away it looks, when it is taken, whether a greater or smaller value is better, and which rates it
+//! needs. All other code uses these properties only: no code outside the measure's file knows a measure by its name.
 
 mod active;
 mod capacity;
@@ -39,7 +39,7 @@ pub use st_in::ST_IN;
 pub use st_mix::{Mixture, ST_MIX};
 pub use st_out::ST_OUT;
 
-/// Every measure, as files may name it.
+/// Every measure that files may name.
 pub static MEASURES: [&Measure; 13] = [
     &NONE,
     &DISPATCHED,
@@ -63,21 +63,21 @@ static TOYS: &[&Measure] = &[];
 
 /// One measure. Two are the same if they have the same name.
 pub struct Measure {
-    /// As files name it.
+    /// Its name in files.
     pub name: &'static str,
     /// How far away it looks.
     pub distance: Distance,
     /// Which of two values is the better one.
     pub better: Better,
-    /// When and by whom.
+    /// When it is taken, and by whom.
     pub taken: Taken,
-    /// Without which it has no value.
+    /// Rates that each link must declare, or the measure has no value.
     pub rates: RateNeed,
-    /// Whether it may be divided by the links' rates before links are compared.
+    /// Whether it may be divided by the links' rates before links are compared (`by_rate`).
     pub by_rate: bool,
-    /// In a few words, for people.
+    /// What is compared, in a few words. docs/policies.md has it.
     pub meaning: &'static str,
-    /// What has to be kept of each target.
+    /// The state that it needs for each target, in a few words.
     pub state: &'static str,
 }
 
@@ -106,27 +106,27 @@ pub enum Better {
 /// When a measure is taken, and by whom.
 #[derive(Clone, Copy, Debug)]
 pub enum Taken {
-    /// Not at all: the dispatch looks at nothing.
+    /// Never: the dispatch uses no measure.
     Never,
     /// By the data path, at each choice.
     AtChoice(Load),
-    /// By the balancer, anew every period; so it ranks links by itself.
+    /// By the balancer at the end of each period. The values are the weights.
     EveryPeriod(fn(&Observed<'_>) -> u64),
-    /// By the balancer, which asks the fixed node over each link anew when the last answer has come (Peng's ΔT); so it ranks
-    /// links by itself.
+    /// By the balancer, which probes the fixed node over each link again as soon as it has the last answer (Peng's ΔT). The values
+    /// are the weights.
     BackToBack(fn(&Observed<'_>) -> u64),
-    /// Of all links at once, every period, by a policy of somebody's own; a new one for each class.
+    /// By an own policy, which sees all links at the end of each period. Each class has its own instance.
     ByPolicy(fn() -> Box<dyn OwnPolicy>),
 }
 
 /// What the balancer knows of a link at the end of a period.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
-    /// Its rates and what is left of them.
+    /// Its rates and its available bandwidth.
     pub load: &'a LinkLoad,
-    /// Since the period began.
+    /// What it carried in this period.
     pub carried: Traffic,
-    /// Of the flows that are to be chosen for, where it is known.
+    /// Direction of the flows that will be assigned, if it is known.
     pub direction: Option<Direction>,
     /// The last round trip to the fixed node, if any.
     pub response: Option<Duration>,
@@ -135,7 +135,7 @@ pub struct Observed<'a> {
 }
 
 impl Distance {
-    /// As Peng 2005 has it.
+    /// Peng's notation.
     pub const fn word(self) -> &'static str {
         match self {
             Distance::Local => "0",
@@ -145,7 +145,7 @@ impl Distance {
         }
     }
 
-    /// The same for people.
+    /// For people.
     pub const fn meaning(self) -> &'static str {
         match self {
             Distance::Local => "at the gateway itself",
@@ -157,8 +157,8 @@ impl Distance {
 }
 
 impl Measure {
-    /// What links weigh to a policy of one's own, which `make` makes for each class. It needs no rates and asks no fixed node;
-    /// for one that does, write `Measure { rates, distance, ..Measure::own(name, make) }`.
+    /// The measure of an own policy; `make` creates an instance for each class. It needs no rates and no fixed node. For others
+    /// write `Measure { rates, distance, ..Measure::own(name, make) }`.
     pub const fn own(name: &'static str, make: fn() -> Box<dyn OwnPolicy>) -> Measure {
         Measure {
             name,
@@ -172,27 +172,27 @@ impl Measure {
         }
     }
 
-    /// Whether the balancer takes it, every period.
+    /// Whether the balancer takes it at the end of each period.
     pub fn is_periodic(&self) -> bool {
         matches!(self.taken, Taken::EveryPeriod(_) | Taken::ByPolicy(_))
     }
 
-    /// Whether it is a policy of somebody's own.
+    /// Whether it is that of an own policy.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.taken, Taken::ByPolicy(_))
     }
 
-    /// Whether the balancer takes it with every answer of the fixed node.
+    /// Whether the balancer takes it with each answer of the fixed node.
     pub fn is_back_to_back(&self) -> bool {
         matches!(self.taken, Taken::BackToBack(_))
     }
 
-    /// Whether it tells which link is the best, whoever looks.
+    /// Whether its values are weights of the links. Otherwise the data path compares its counters.
     pub fn ranks(&self) -> bool {
         self.is_periodic() || self.is_back_to_back()
     }
 
-    /// Packets sent for it alone.
+    /// The packets that are sent for this measure, in words.
     pub fn probes(&self) -> &'static str {
         match self.distance {
             Distance::Node => {
@@ -202,7 +202,7 @@ impl Measure {
         }
     }
 
-    /// Whether it is of flows while they live: nothing is to be had of it where packets make none.
+    /// Whether it counts open flows. It is of no use where packets are not counted as flows.
     pub fn counts_live_flows(&self) -> bool {
         matches!(self.taken, Taken::AtChoice(Load::Active))
     }
@@ -210,7 +210,7 @@ impl Measure {
 
 static OWN: OnceLock<Vec<&'static Measure>> = OnceLock::new();
 
-/// Adds those of a program's own policies, once.
+/// Adds the measures of a program's own policies. Only the first call has an effect.
 pub(crate) fn extend(own: Vec<&'static Measure>) {
     OWN.get_or_init(|| own);
 }
@@ -221,7 +221,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Measure> {
     MEASURES.iter().chain(TOYS).chain(own).copied()
 }
 
-/// The names of those that are so, in quotation marks.
+/// The names of the measures for which `are` is true, each in quotation marks.
 pub(crate) fn names_of(are: fn(&Measure) -> bool) -> String {
     let names = MEASURES.iter().filter(|measure| are(measure));
     let names: Vec<_> = names.map(|measure| format!("{:?}", measure.name)).collect();

@@ -1,7 +1,7 @@
 use super::{Better, Distance, Measure, Taken};
 use crate::link::RateNeed;
 
-/// Nothing: every usable target is as good as another.
+/// No measure: all usable targets are equally good.
 pub static NONE: Measure = Measure {
     name: "none",
     distance: Distance::Local,

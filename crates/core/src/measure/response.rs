@@ -15,7 +15,7 @@ pub static RESPONSE: Measure = Measure {
     state: "the last round trip over each link",
 };
 
-/// Never 0, of which no ratio can be taken. A link over which nothing was measured yet is the last to be chosen.
+/// At least 1, because weights are ratios. A link without a measurement is the last choice.
 fn take(link: &Observed<'_>) -> u64 {
     link.response.map_or(u64::MAX, nanoseconds)
 }

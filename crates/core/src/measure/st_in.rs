@@ -10,7 +10,7 @@ pub static ST_IN: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::Down,
     by_rate: false,
-    meaning: "bandwidth that is left of each link towards the LAN",
+    meaning: "available bandwidth of each link towards the LAN",
     state: "a bucket of the rate down, filled every 50 ms",
 };
 

@@ -5,12 +5,12 @@ use crate::bandwidth::{AvailableBandwidth, LinkLoad};
 use crate::link::Direction;
 use crate::link::RateNeed;
 
-/// ST: how much of the site's own mixture of directions the link can still take.
+/// Peng's ST: how much more traffic of the site's mixture of directions the link can carry.
 ///
-/// If of the site's traffic a part f goes down and 1−f up, that is `min(AB_down / f, AB_up / (1−f))`, over the
-/// declared directions. Neither direction alone will do: downloads hardly use the way up until their
-/// acknowledgements do not get through, and taking the lesser of the two outright would let a small but idle
-/// uplink hide a large downlink.
+/// If a share f of the site's traffic goes down and 1−f goes up, this is `min(AB_down / f, AB_up / (1−f))`, over the declared
+/// directions. One direction alone is not enough: downloads hardly use the uplink, but they stall if acknowledgements do
+/// not get through. The lesser of the two without weighting would let a small but idle uplink hide a large
+/// downlink.
 pub static ST_MIX: Measure = Measure {
     name: "st-mix",
     distance: Distance::LastMile,
@@ -18,7 +18,7 @@ pub static ST_MIX: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::Either,
     by_rate: false,
-    meaning: "bandwidth that is left of each link for the site's mixture of directions",
+    meaning: "available bandwidth of each link for the site's mixture of directions",
     state: "a bucket of each declared rate, filled every 50 ms",
 };
 
@@ -26,7 +26,7 @@ fn take(link: &Observed<'_>) -> u64 {
     link.mixture.room(link.load)
 }
 
-/// Traffic of the site in both directions, forgetting with a time constant.
+/// Bytes of the site in both directions, with exponential decay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mixture {
     up_byte: u64,
@@ -36,25 +36,25 @@ pub struct Mixture {
 impl Mixture {
     const MEMORY: Duration = Duration::from_secs(10);
 
-    /// Nine parts of ten come down, until more than a page's worth of traffic says otherwise.
+    /// Assumed until more than a page's worth of traffic was measured: nine tenths go down.
     const PRIOR: Mixture = Mixture {
         up_byte: 10_000,
         down_byte: 90_000,
     };
 
-    /// Downloads: an acknowledgement of 52 bytes for two segments of 1500.
+    /// A download: an acknowledgement of 52 bytes for two segments of 1500.
     const DOWN: Mixture = Mixture {
         up_byte: 0,
         down_byte: 487_000,
     };
 
-    /// The same the other way round.
+    /// An upload: the reverse.
     const UP: Mixture = Mixture {
         up_byte: 5_182_000,
         down_byte: 0,
     };
 
-    /// Of traffic whose direction is known.
+    /// The mixture of traffic that goes in one direction.
     pub(crate) const fn of(direction: Direction) -> &'static Mixture {
         match direction {
             Direction::Down => &Self::DOWN,

@@ -10,7 +10,7 @@ pub static ST_OUT: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::Up,
     by_rate: false,
-    meaning: "bandwidth that is left of each link towards the internet",
+    meaning: "available bandwidth of each link towards the internet",
     state: "a bucket of the rate up, filled every 50 ms",
 };
 

@@ -1,4 +1,4 @@
-//! A measure that nobody needs, as the example of how one is added: this file, and a row.
+//! An example of how a measure is added: this file, and a row. Only tests use it.
 
 use super::{Better, Distance, Measure, Observed, Taken};
 use crate::link::RateNeed;
