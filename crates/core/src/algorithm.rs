@@ -1,7 +1,7 @@
-//! How a gateway chooses links: measure × dispatch × granularity, with a period for what is measured.
+//! How a gateway chooses links: measure × dispatch × granularity, and the period of the measurement.
 //!
-//! The combinations that have names are rows of the [`catalogue`](crate::catalogue). A user may write the tuple instead, and so gets
-//! combinations nobody has published.
+//! Combinations that have names are rows of the [`catalogue`](crate::catalogue). A user may write the tuple instead, and so use
+//! combinations that nobody has published.
 
 use std::time::Duration;
 
@@ -12,72 +12,71 @@ use crate::catalogue::in_s;
 use crate::link::{Direction, LinkSpec, RateNeed};
 use crate::measure::{self, Distance, Measure, Taken};
 
-/// One algorithm as its tuple.
+/// One algorithm, as a tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm {
-    /// What is known of a link when a path is chosen.
+    /// What is known of each link.
     pub measure: &'static Measure,
-    /// How that becomes a choice.
+    /// How the measure becomes a choice.
     pub dispatch: Dispatch,
-    /// For what the choice holds.
+    /// What a choice holds for.
     pub granularity: Granularity,
-    /// Measuring period T; none where a measure is taken at each choice, or never.
+    /// Measuring period T; none if the measure is taken at each choice, or never.
     pub period: Option<Duration>,
     /// What the measure is divided by before links are compared.
     pub weighting: Weighting,
-    /// What a retransmitted SYN means.
+    /// How a retransmitted SYN is handled.
     pub retry: Retry,
-    /// Connections a second at most whose SYN takes all usable links at once; the first answer binds them. All other flows go by
+    /// Maximum of connections per second whose SYN takes all usable links at once; the first answer binds them. All other flows use
     /// the rest of the tuple.
     pub races_per_s: Option<u32>,
-    /// Connections a second at most whose SYN waits at the gateway while a probe to their destination takes each usable link, and
-    /// then takes that whose probe is answered first. All other flows go by the rest of the tuple.
+    /// Maximum of connections per second whose SYN waits at the gateway while a probe to its destination takes each usable link.
+    /// The SYN then takes the link whose probe is answered first. All other flows use the rest of the tuple.
     pub probes_per_s: Option<u32>,
-    /// For so long it is known what a flow has told of the response time of its link for its destination's prefix. The fastest of
-    /// the links that are known for a flow's destination takes it; where none is, the rest of the tuple says.
+    /// How long a response time that a flow measured, for a link and a destination prefix, is valid. A new flow takes the fastest
+    /// link of those with a valid response time for its destination; if there is none, the rest of the tuple chooses.
     pub passive: Option<Duration>,
-    /// A repeated SYN tells of loss, and of no long response as long as the link is known. Of the links that flows have told of, that
-    /// of the least response time times the root of loss takes the flow, if the dispatch compares none.
+    /// Retransmitted SYNs count as losses, and not as long responses, as long as the link is known for the prefix. A new flow takes
+    /// the link with the least response time · √loss, unless the dispatch compares something else.
     pub by_loss: bool,
-    /// Round trips that a flow waits for whatever else its link carries: what response times count for in
-    /// [`Dispatch::Soonest`], and in no other.
+    /// Number of response times that a flow waits for, whatever its link carries. Only [`Dispatch::Soonest`] uses it.
     pub rounds: u32,
-    /// The same is told by probes of the destinations that are used most, and by nothing else.
+    /// Probes of the most popular destinations measure the response times, instead of flows.
     pub active: Option<Active>,
 }
 
-/// What is probed, and how often.
+/// Which destinations are probed, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Active {
-    /// Of each destination over each link, in seconds.
+    /// Seconds between two probes of a destination over a link.
     pub period_s: u32,
-    /// Destinations at most, each for its prefix.
+    /// Maximum number of destinations, each in a prefix of its own.
     pub listed: u32,
 }
 
 impl Active {
-    /// For which an answer is known.
+    /// How long an answer is valid.
     pub fn lifetime(&self) -> Duration {
         self.period() * KNOWN
     }
 
-    /// Of each destination over each link.
+    /// Time between two probes of a destination over a link.
     pub fn period(&self) -> Duration {
         Duration::from_secs(self.period_s.into())
     }
 }
 
-/// What the measure is divided by before links are compared, where it says what links were given.
+/// What the measure is divided by before links are compared, if it counts what links were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighting {
-    /// By the same of every link.
+    /// All links count the same.
     Equal,
-    /// By the link's declared weight, else its rate in the direction of the flows, else the other.
+    /// The link's declared weight; without one, its rate in the direction of the flows, or else in the other direction.
     Rate,
 }
 
 impl Weighting {
-    /// The number that stands for the link. Where the direction is unknown, most comes down.
+    /// The link's divisor. If the direction is unknown, most bytes are assumed to go down.
     pub fn of(self, link: &LinkSpec, direction: Option<Direction>) -> u64 {
         let (up, down) = (link.rate_up_bps, link.rate_down_bps);
         let rate = match direction {
@@ -92,26 +91,26 @@ impl Weighting {
     }
 }
 
-/// What a retransmitted SYN means.
+/// How a retransmitted SYN is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Nothing: it goes where the first went.
+    /// It takes the same link as the first.
     None,
-    /// Its path has failed for this flow, which chooses again among the others.
+    /// The path counts as failed for this flow, and another link is chosen.
     Elsewhere,
 }
 
-/// T = 0.1 s: better than 1 s in Peng's figure 6.
+/// T = 0.1 s, which is better than 1 s in Peng's figure 6.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
-/// Destinations that are listed unless it is said.
+/// Default number of listed destinations.
 pub(crate) const LISTED: u32 = 100;
-/// Its handshake and its question.
+/// Default number of response times: the handshake and the request.
 pub(crate) const ROUNDS: u32 = 2;
 
-/// What was answered is known for so many periods: one answer may be lost.
+/// An answer is valid for this many periods, so that one probe may be lost.
 const KNOWN: u32 = 3;
 
-/// Of links nobody keeps a consistent table.
+/// The dispatches that files may name. Maglev tables are missing, because they are not built for links.
 pub(crate) const DISPATCHES: [(&str, Dispatch); 8] = [
     ("weighted", Dispatch::Weighted),
     ("best", Dispatch::Best),
@@ -140,8 +139,8 @@ pub(crate) fn word_of_granularity(granularity: Granularity) -> &'static str {
 }
 
 impl Algorithm {
-    /// By a policy of one's own ([`Measure::own`]), which is asked every 100 ms: in proportion to its weights, for each
-    /// connection. Another dispatch, granularity or period goes as `Algorithm { dispatch, ..Algorithm::own(measure) }`.
+    /// With an own policy ([`Measure::own`]): weighted, per connection, every 100 ms. For another dispatch, granularity or period
+    /// write `Algorithm { dispatch, ..Algorithm::own(measure) }`.
     pub const fn own(measure: &'static Measure) -> Algorithm {
         Algorithm {
             measure,
@@ -159,12 +158,12 @@ impl Algorithm {
         }
     }
 
-    /// For so long it is known what was told of the response time of a link for a prefix.
+    /// How long a response time is valid.
     pub fn lifetime(&self) -> Option<Duration> {
         self.passive.or(self.active.map(|active| active.lifetime()))
     }
 
-    /// What the data path counts for it.
+    /// The counter that the data path compares.
     pub fn load(&self) -> Load {
         match self.measure.taken {
             _ if self.dispatch == Dispatch::Soonest => Load::Active,
@@ -175,12 +174,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether every packet has a choice of its own, and nothing is remembered.
+    /// Whether each packet is assigned on its own, without state.
     pub fn is_per_packet(&self) -> bool {
         self.granularity == Granularity::Packet
     }
 
-    /// The rates without which it cannot choose.
+    /// The rates that links must declare.
     pub fn needs_rate(&self) -> RateNeed {
         match (self.measure.rates, self.weighting) {
             (RateNeed::None, Weighting::Rate) => RateNeed::EitherOrWeight,
@@ -188,22 +187,22 @@ impl Algorithm {
         }
     }
 
-    /// Whether it asks a fixed node.
+    /// Whether it needs the fixed node.
     pub fn needs_node(&self) -> bool {
         self.measure.distance == Distance::Node
     }
 
-    /// As files name it.
+    /// Its name in files.
     pub fn dispatch_word(&self) -> &'static str {
         word_of(&DISPATCHES, self.dispatch)
     }
 
-    /// As files name it.
+    /// Its name in files.
     pub fn granularity_word(&self) -> &'static str {
         word_of_granularity(self.granularity)
     }
 
-    /// As files write its parts, without what is so by default.
+    /// The parts as files write them, without defaults.
     pub fn tuple(&self) -> String {
         let mut parts = Vec::new();
         if *self.measure != measure::NONE {
@@ -245,7 +244,7 @@ impl Algorithm {
     }
 }
 
-/// What results are written with, and hashed by: every part, in SI units or milliseconds.
+/// The form that is written into results and hashed: every part, in SI units or milliseconds.
 #[derive(Serialize)]
 struct Resolved {
     measure: &'static str,
@@ -271,7 +270,7 @@ struct Resolved {
     listed: Option<u32>,
 }
 
-/// As a tuple, every part of it, whether it has a name or not.
+/// Always as a tuple with every part, even if the algorithm has a name.
 impl Serialize for Algorithm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Resolved {

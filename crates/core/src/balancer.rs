@@ -1,8 +1,7 @@
 //! The balancer as a state machine: counters, probe results and link states in; choices, probes and events out.
 //!
-//! What is a link's stands apart from what is a class's ([`links`], [`class`]): whether a link works and what it carries
-//! is the same for all classes, what is made of it is each one's own. Whether it works is asked for each address family by
-//! itself; its load is of both.
+//! Links and classes are separate ([`links`], [`class`]): whether a link works, and its load, are the same for all classes; the
+//! choice is each class's own. Whether a link works is decided for each address family separately; its load is that of both.
 
 mod build;
 mod class;
@@ -35,30 +34,30 @@ use crate::time::Time;
 
 /// The balancer of one gateway.
 ///
-/// Four kinds of methods, none of which blocks, reads a clock or does IO:
+/// Its methods are of four kinds. None blocks, reads a clock or does IO:
 /// - *getters*: [`status`](Self::status), [`class_status`](Self::class_status), [`usable`](Self::usable);
-/// - *`handle_…`* take what happened, each with the time it happened at;
-/// - *commands* take what the operator wants: [`set_admin`](Self::set_admin), [`reconfigure`](Self::reconfigure);
-/// - *`poll_…`* say what is to be done.
+/// - *`handle_…`* report what happened, with the time at which it happened;
+/// - *commands* of the operator: [`set_admin`](Self::set_admin), [`reconfigure`](Self::reconfigure);
+/// - *`poll_…`* return what has to be done.
 ///
-/// After any `handle_…` or command, poll in this order until each is empty: [`poll_choice`](Self::poll_choice) (install
-/// it), [`poll_probe`](Self::poll_probe) (send it), [`poll_event`](Self::poll_event) (it holds events back while a choice
-/// waits, so that no flow ends before the links that take its successor are known), and wait until
-/// [`poll_timeout`](Self::poll_timeout). At the start, tell every link's state, then the counters: there is no choice
-/// before the first counters.
+/// After any `handle_…` or command, poll in this order until each returns nothing: [`poll_choice`](Self::poll_choice) (install it),
+/// [`poll_probe`](Self::poll_probe) (send it), [`poll_event`](Self::poll_event). Then wait until
+/// [`poll_timeout`](Self::poll_timeout). Events are held back while a choice waits to be polled, so that no flow ends before the
+/// data path knows which links take new ones. At the start, report every link's state, then the counters: there is no choice before
+/// the first counters.
 #[derive(Debug)]
 pub struct Balancer {
     config: Config,
     links: Links,
-    /// The default class, and what others there are.
+    /// The default class and the classes of rules.
     classes: BTreeMap<ClassId, Class>,
-    /// Of the classes that survey their destinations.
+    /// One for each class with an active survey.
     surveys: BTreeMap<ClassId, Survey>,
     events: VecDeque<Event>,
 }
 
 impl Balancer {
-    /// A balancer over `links`, in the order of their ids, all absent.
+    /// Creates a balancer for `links`, in the order of their ids. All are absent until their state is reported.
     pub fn new(
         now: Time,
         classes: Classes,
@@ -101,19 +100,19 @@ impl Balancer {
         usable.unwrap_or_default()
     }
 
-    /// The links that carry packets of a family, whether or not new flows take them.
+    /// The links that carry packets of a family, whether or not they take new flows.
     pub fn alive(&self, family: Family) -> LinkSet {
         let alive = self.links.iter().filter(|(_, link)| link.is_alive(family));
         alive.map(|(id, _)| id).collect()
     }
 
-    /// Longer packets do not come through, though the link's device allows more.
+    /// The path MTU, if packets as long as the device allows do not arrive.
     pub fn path_mtu(&self, link: LinkId, family: Family) -> Option<u32> {
         let found = self.links.found_mtu(link, family)?;
         Some(found.bytes)
     }
 
-    /// New flows of some family find no link that works without this one.
+    /// Whether this is the last link that works for new flows of some family.
     pub fn is_last(&self, link: LinkId) -> bool {
         Family::ALL.into_iter().any(|family| {
             let mut others = self.links.iter().filter(|(id, _)| *id != link);
@@ -121,28 +120,28 @@ impl Balancer {
         })
     }
 
-    /// Of any class.
+    /// Whether it takes new flows of any class.
     fn takes_flows(&self, link: LinkId, family: Family) -> bool {
         let mut classes = self.classes.values();
         classes.any(|class| class.paths()[family].usable.contains(link))
     }
 
-    /// Whether some class surveys its destinations.
+    /// Whether any class surveys its destinations.
     pub fn surveys(&self) -> bool {
         !self.surveys.is_empty()
     }
 
-    /// What these classes probe.
+    /// The prefixes that the surveys probe.
     pub fn listed(&self) -> BTreeSet<Prefix> {
         self.surveys.values().flat_map(Survey::listed).collect()
     }
 
-    /// Questions that were ever asked.
+    /// Number of survey probes since the start.
     pub fn asked(&self) -> u64 {
         self.surveys.values().map(Survey::asked).sum()
     }
 
-    /// Connections that were opened.
+    /// Reports new connections, for the surveys.
     pub fn handle_openings(&mut self, openings: &[Opening]) {
         for opening in openings {
             if let Some(survey) = self.surveys.get_mut(&opening.class) {
@@ -151,7 +150,7 @@ impl Balancer {
         }
     }
 
-    /// The counters of every link, in the order of their ids. Counters that run backwards begin anew.
+    /// Reports the counters of all links, in the order of their ids. If counters went backwards, they were reset.
     pub fn handle_counters(&mut self, now: Time, counters: &[LinkCounters]) {
         let first = self.links.counted.is_none();
         self.links.handle_counters(now, counters);
@@ -165,8 +164,8 @@ impl Balancer {
         self.settle(now);
     }
 
-    /// A probe was answered, in time or not: anything came back that only who was asked could have sent. Nothing needs to
-    /// be told of probes without an answer.
+    /// Reports an answer to a probe, in time or not: any packet that only the target could have sent. Probes
+    /// without an answer need no report.
     pub fn handle_answer(&mut self, now: Time, probe: &ProbeRequest, round_trip: Duration) {
         let Some(link) = self.links.get_mut(probe.link) else {
             return;
@@ -187,7 +186,7 @@ impl Balancer {
         }
     }
 
-    /// A round trip to the fixed node has ended: links are compared anew.
+    /// Compares links again, because a round trip to the fixed node has ended.
     fn end_rounds(&mut self, now: Time) {
         let classes = self.classes.values_mut();
         for class in classes.filter(|class| class.is_back_to_back()) {
@@ -195,14 +194,15 @@ impl Balancer {
         }
     }
 
-    /// Whether the question before this one, to the same end over the same link, was answered.
+    /// Reports whether the previous survey probe to this destination over the same link was answered.
     pub fn handle_question(&mut self, question: &Question, answered: bool) {
         if let Some(survey) = self.surveys.get_mut(&question.class) {
             survey.hear(question.to, answered);
         }
     }
 
-    /// A probe proves nothing: it never left this host, for a reason of the host's own, or its answer is shorter than asked for.
+    /// Reports that a probe proves nothing: it could not be sent, for a reason of this host, or its answer is shorter than
+    /// requested.
     pub fn handle_inconclusive(&mut self, probe: &ProbeRequest) {
         let Some(link) = self.links.get_mut(probe.link) else {
             return;
@@ -215,7 +215,7 @@ impl Balancer {
         }
     }
 
-    /// A probe was answered by somebody else than who was asked: a page is not as it should be.
+    /// Reports that another host answered in place of the target: a page has unexpected content.
     pub fn handle_wrong_answer(&mut self, now: Time, probe: &ProbeRequest) {
         if let (Some(link), Whom::Target(_)) = (self.links.get_mut(probe.link), probe.whom) {
             let path = &mut link.paths[probe.family];
@@ -224,7 +224,8 @@ impl Balancer {
         }
     }
 
-    /// Whether a check of the operator's is down that tells of this link and family: then it is not used, though it answers.
+    /// Reports whether a check of the operator that covers this link and family is down. Then the link is not used although it
+    /// answers.
     pub fn set_check(&mut self, now: Time, link: LinkId, family: Family, fails: bool) {
         if let Some(link) = self.links.get_mut(link) {
             link.paths[family].availability.set_check(now, fails);
@@ -232,7 +233,7 @@ impl Balancer {
         }
     }
 
-    /// A link's device, carrier, address or gateway came or went. Of a family that it was never told of, a link is absent.
+    /// Reports a change of a link's device, carrier, address or gateway. A link is absent in a family until the first report.
     pub fn handle_link_state(&mut self, now: Time, link: LinkId, family: Family, state: LinkState) {
         let Some(link) = self.links.get_mut(link) else {
             return;
@@ -241,21 +242,21 @@ impl Balancer {
         self.settle(now);
     }
 
-    /// Whom probes over this link may ask; at least one. A link begins with one far target.
+    /// Sets the probe targets of a link; at least one. A new link has one far target.
     pub fn set_targets(&mut self, link: LinkId, family: Family, specs: &[TargetSpec]) {
         if let Some(link) = self.links.get_mut(link) {
             link.paths[family].availability.set_targets(specs);
         }
     }
 
-    /// How long packets may be on the link's device, and how many far hosts there are to ask how long they may be beyond it.
+    /// Sets the MTU of the link's device, and the number of far hosts that may be probed for the path MTU.
     pub fn set_length(&mut self, now: Time, link: LinkId, family: Family, mtu: u32, hosts: usize) {
         if let Some(link) = self.links.get_mut(link) {
             link.paths[family].mtu.set(now, mtu, hosts);
         }
     }
 
-    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
+    /// Handles what is due at the time of [`poll_timeout`](Self::poll_timeout).
     pub fn handle_timeout(&mut self, now: Time) {
         for (_, link) in self.links.iter_mut() {
             for path in link.paths.values_mut() {
@@ -272,7 +273,8 @@ impl Balancer {
         }
     }
 
-    /// Takes a link out of use, or back, even if it is held down. A link the operator drains or takes down is not used even if no other is left.
+    /// Takes a link out of use or back into use, even if it is held down. A link that is drained or taken down is not used even if
+    /// it is the last.
     pub fn set_admin(&mut self, now: Time, link: LinkId, admin: Admin) {
         let Some(link) = self.links.get_mut(link) else {
             return;
@@ -281,10 +283,10 @@ impl Balancer {
         self.settle(now);
     }
 
-    /// Other classes, other links, other thresholds. A link that keeps its place and its name goes on as it is: known to be
-    /// up or down, taken away or not. But one that gets NAT or loses it is absent until its state is told, and its flows end
-    /// for good, so tell that when they have. A class that keeps its number goes on too, and so does its window if it shares out
-    /// the same links by the same algorithm. If the new configuration is refused, nothing changes.
+    /// Changes classes, links and settings. A link with the same place and name keeps its state: up or down, and the operator's
+    /// orders. But a link that gets NAT or loses it is absent until its state is reported again, and its flows end for good; so
+    /// report its state only when they have ended. A class with the same number keeps its state, and also its window if it
+    /// distributes flows over the same links by the same algorithm. If the new configuration is refused, nothing changes.
     pub fn reconfigure(
         &mut self,
         now: Time,
@@ -321,7 +323,7 @@ impl Balancer {
         Ok(())
     }
 
-    /// Brings events and choices up to date with the links' states.
+    /// Updates events and choices after a change of the links' states.
     fn settle(&mut self, now: Time) {
         self.events.extend(self.links.settle(now));
         let mut default = None;
@@ -332,7 +334,8 @@ impl Balancer {
         self.move_flows(now);
     }
 
-    /// A link that is used again before anybody heard of its flows' end keeps them, as does one whose flows nobody takes any more.
+    /// Ends flows of links that are lost. A link that is used again before the event was polled keeps its flows, as does one whose
+    /// flows no link can take any more.
     fn move_flows(&mut self, now: Time) {
         if self.links.counted.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! How much of a link's rate is left, and how long its queue may be.
+//! Estimates from counters: the available bandwidth of a link, and how long packets may wait in its queue.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use anabranch_policy::abi;
 use crate::link::LinkSpec;
 use crate::time::Time;
 
-/// Available bandwidth of one direction: what is left of the physical rate, seen over about a second.
+/// Available bandwidth of one direction: the physical rate that is not used, averaged over about a second.
 ///
-/// Peng 2005 eq. 6 in two repairs. It is printed with MAX, which would never fall below capacity, and must be a clamp:
-/// `AB(t) = clamp(AB(t') + FB·(t−t') − bytes(t',t), 0, FB·1 s)`. And the earlier balance must fade over the second that
-/// the clamp speaks of, because a bucket that keeps it shows any load up to the rate as an idle link — towards the LAN,
-/// where no more than the rate can ever arrive, it would never move:
-/// `AB(t) = clamp(AB(t')·(1 − (t−t')/1 s) + FB·(t−t') − bytes(t',t), 0, FB·1 s)`. Under a steady load that is FB − load.
+/// It is Peng 2005 eq. 6 with two corrections. The equation is printed with MAX, which would never fall below capacity; it must be
+/// a clamp: `AB(t) = clamp(AB(t') + FB·(t−t') − bytes(t',t), 0, FB·1 s)`. And the earlier balance must decay over the second of the
+/// clamp. Otherwise the bucket is refilled as fast as it is used, and shows an idle link under any load up to the rate. Towards the
+/// LAN no more than the rate can ever arrive, so it would always show an idle link there. The corrected equation is
+/// `AB(t) = clamp(AB(t')·(1 − (t−t')/1 s) + FB·(t−t') − bytes(t',t), 0, FB·1 s)`. Under a steady load it converges to FB − load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvailableBandwidth {
     rate_bps: u64,
@@ -24,7 +24,7 @@ pub struct AvailableBandwidth {
 const MEMORY: Duration = Duration::from_secs(1);
 
 impl AvailableBandwidth {
-    /// A direction that has carried nothing yet.
+    /// Starts with the whole rate available.
     pub fn new(now: Time, rate_bps: u64) -> Self {
         AvailableBandwidth {
             rate_bps,
@@ -33,7 +33,7 @@ impl AvailableBandwidth {
         }
     }
 
-    /// `bytes` were carried since the last call.
+    /// Reports the bytes that were carried since the last call.
     pub fn carry(&mut self, now: Time, bytes: u64) {
         let elapsed = now.since(self.updated);
         let counted = elapsed.min(MEMORY);
@@ -44,24 +44,24 @@ impl AvailableBandwidth {
         self.updated = now;
     }
 
-    /// What could be carried within the next second beyond what is being carried.
+    /// bit/s that could be carried in the next second in addition to the present load.
     pub fn bps(&self) -> u64 {
         self.available_bit
     }
 
-    /// What new flows are shared by: never less than a hundredth of the rate, so that saturated links share by their
-    /// rates.
+    /// bit/s in proportion to which new flows are distributed: at least a hundredth of the rate, so that flows on saturated links
+    /// are distributed by rate.
     pub fn shared_bps(&self) -> u64 {
         self.bps().max(self.rate_bps / 100)
     }
 
-    /// Of the line.
+    /// bit/s: the physical rate.
     pub fn rate_bps(&self) -> u64 {
         self.rate_bps
     }
 }
 
-/// The queue that a link of this rate would have before it, from what was sent towards it: `v ← max(0, v + bytes − rate·dt)`.
+/// An estimate of the queue before a link of this rate, from the bytes sent towards it: `v ← max(0, v + bytes − rate·dt)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualQueue {
     rate_bps: u64,
@@ -81,7 +81,7 @@ impl VirtualQueue {
         }
     }
 
-    /// `bytes` were sent since the last call.
+    /// Reports the bytes that were sent since the last call.
     pub fn send(&mut self, now: Time, bytes: u64) {
         let drained = u128::from(bits_in(self.rate_bps, now.since(self.updated)));
         let queued = (u128::from(self.queued_bit) + u128::from(bytes) * 8).saturating_sub(drained);
@@ -89,14 +89,14 @@ impl VirtualQueue {
         self.updated = now;
     }
 
-    /// How long a packet sent at `now` waits.
+    /// How long a packet that is sent at `now` waits.
     pub fn delay(&self, now: Time) -> Duration {
         let ns = u128::from(self.queued_bit) * 1_000_000_000 / u128::from(self.rate_bps.max(1));
         Duration::from_nanos(ns as u64).saturating_sub(now.since(self.updated))
     }
 }
 
-/// What a link carries, in both directions.
+/// The load of a link, in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkLoad {
     up: Option<AvailableBandwidth>,
@@ -105,7 +105,7 @@ pub struct LinkLoad {
 }
 
 impl LinkLoad {
-    /// From the declared rates of a link, all of them unused at `now`.
+    /// With the declared rates of a link, unused at `now`.
     pub fn new(now: Time, spec: &LinkSpec, queue_max: Duration) -> Self {
         LinkLoad {
             up: spec
@@ -120,7 +120,7 @@ impl LinkLoad {
         }
     }
 
-    /// `carried` has gone over the link since the last call.
+    /// Reports the traffic since the last call.
     pub fn carry(&mut self, now: Time, carried: &abi::Traffic) {
         if let Some(up) = &mut self.up {
             up.carry(now, carried.tx_bytes);
@@ -143,16 +143,16 @@ impl LinkLoad {
         self.down.as_ref()
     }
 
-    /// How long a probe sent at `now` waits for what was sent before it; zero if the rate is not declared.
+    /// How long a probe that is sent at `now` waits for packets sent before; zero if the rate is not declared.
     pub fn queue_up(&self, now: Time) -> Duration {
         self.up_queue
             .map_or(Duration::ZERO, |queue| queue.delay(now))
     }
 
-    /// Packets may be queued where nothing is seen of it: at the ISP, towards the LAN, when more than a fifth of the last
-    /// second's capacity was used; or on a direction whose rate is not declared.
+    /// Whether packets may wait in a queue that cannot be observed: towards the LAN the queue at the ISP, if more than a fifth of
+    /// the last second's capacity was used; or any direction whose rate is not declared.
     ///
-    /// Such a queue never pauses, so that it is ruled out when nothing at all arrives.
+    /// Such a queue sends without pause, so if nothing at all arrives there is none.
     pub fn may_queue_unseen(&self) -> bool {
         self.up.is_none()
             || self
@@ -161,7 +161,7 @@ impl LinkLoad {
     }
 }
 
-/// How many bits go through in `duration`, at most `u64::MAX`.
+/// Bits that pass in `duration`, at most `u64::MAX`.
 fn bits_in(rate_bps: u64, duration: Duration) -> u64 {
     let bits = u128::from(rate_bps).saturating_mul(duration.as_nanos()) / 1_000_000_000;
     u64::try_from(bits).unwrap_or(u64::MAX)

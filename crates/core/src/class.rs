@@ -38,7 +38,7 @@ impl ClassSet {
     /// Every class there may be.
     pub const ALL: ClassSet = ClassSet(u64::MAX);
 
-    /// One bit for each, as the programs have it.
+    /// A bit for each class, as in the programs.
     pub const fn bits(self) -> u64 {
         self.0
     }
@@ -115,7 +115,7 @@ pub struct ClassSpec {
 }
 
 impl ClassSpec {
-    /// The default class, and no other.
+    /// A gateway with only the default class.
     pub fn alone(algorithm: Algorithm) -> Classes {
         BTreeMap::from([(ClassId::DEFAULT, algorithm.into())])
     }
@@ -141,7 +141,7 @@ impl ClassSpec {
 }
 
 impl From<Algorithm> for ClassSpec {
-    /// Over every link.
+    /// With all links.
     fn from(algorithm: Algorithm) -> Self {
         ClassSpec {
             algorithm,

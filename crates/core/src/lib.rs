@@ -1,36 +1,36 @@
-//! The balancer, without clock and IO.
+//! The balancer: all decisions that are slower than a packet, without clock and IO.
 //!
-//! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]). The named ones are
-//! rows of one table ([`catalogue`]), and each measure has a file ([`measure`]). A program may
-//! bring policies of its own ([`OwnPolicy`]). The choice for a packet
-//! is made in the packet path (`bpf/policy`); this crate does everything that is slower than a packet. In every measuring period it
-//! measures the links — available bandwidth ([`bandwidth`]), bytes carried, round trips to a fixed node ([`rounds`]), or nothing where
-//! session counts decide —
-//! turns the measures into weights ([`weights`]), and hands the packet path one [`Choice`]: dispatching scheme, weights,
-//! the links that take new flows, and from where dispatched flows are counted. Flows that a link was given beyond its share are
-//! carried into the next period, so that weights hold also for short periods and few flows.
+//! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]). Those with names are rows of one
+//! table ([`catalogue`]), and each measure has a file ([`measure`]). A program may add policies of its own ([`OwnPolicy`]).
+//!
+//! The data path (`bpf/policy`) makes the choice for each packet. This crate does everything that is slower. In every measuring
+//! period it measures the links (available bandwidth ([`bandwidth`]), bytes, round trips to a fixed node ([`rounds`]), or nothing
+//! if the data path compares its own counters), converts the values into weights ([`weights`]), and gives the data path one
+//! [`Choice`]: dispatch, weights, the links that take new flows, and the counts from which dispatched flows are counted. If a link
+//! got more flows than its share, the surplus is carried into the next period, so that weights hold for short periods and few
+//! flows, too.
 //!
 //! There is one choice for each class of traffic ([`ClassSpec`]). The links, their states and their loads are the same for
 //! all classes; algorithm, weights, periods and tiers of links belong to each class. Traffic that no rule matches belongs to the
 //! default class.
 //!
-//! It also watches whether links work ([`availability`]): by the counters alone as long as packets come in, by
-//! probes on suspicion ([`targets`]), whose deadlines allow for the link's own load. A link that goes down leaves the choice first;
-//! its flows end only after that, and only if another link takes them. Each address family is watched
-//! separately: a link over which IPv6 is dead carries IPv4 as before.
+//! It also decides whether links work ([`availability`]): by the counters alone as long as packets come in, and by probes on
+//! suspicion ([`targets`]), whose deadlines allow for the link's own load. A link that goes down is first removed from the choice.
+//! Only then do its flows end, and only if another link takes them. Each address family is watched separately: a link over which
+//! IPv6 is dead carries IPv4 as before.
 //!
-//! [`Balancer`] is all of this as one state machine. It reads no clock and does no IO: the daemon drives it with real
-//! time and real packets, the simulator with virtual ones, and both run the same balancer by the same [`Driver`], which
-//! keeps the order: install the choice, send probes, report events. [`DataPlane`] is the interface to what moves the
-//! packets.
+//! [`Balancer`] is all of this as one state machine. The daemon drives it with real
+//! time and real packets, the simulator with virtual ones. Both use the same [`Driver`], which
+//! keeps the order: install the choice, send probes, report events. [`DataPlane`] is the interface to the data path.
 //!
-//! [`rules`] say which traffic belongs to which class.
+//! [`rules`] assign traffic to classes.
 //!
-//! A trunk of parallel sublinks works differently: its flows are spread by hash over bins, and [`multilink`] moves bins
-//! from sublinks whose queues grow.
+//! A trunk of parallel sublinks works differently: its flows are distributed by hash over bins, and [`multilink`] moves bins
+//! away from sublinks whose queues grow.
 //!
-//! What the balancer never does: declare a link down without lost probes or a missing part (device, carrier, address,
-//! gateway); keep a flow from a link it is bound to; refuse new flows while any link is present that the operator has not taken away.
+//! What the balancer never does: declare a link down without lost probes or a missing part (device, carrier, address, gateway);
+//! move a flow away from a link it is bound to; refuse new flows while a link is present that the operator has not taken out of
+//! use.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

@@ -1,12 +1,13 @@
-//! A policy of one's own: what is slower than a packet, as a trait.
+//! The trait for policies of a program's own. It decides all that is slower than a packet.
 //!
-//! A measure of the catalogue is a function of one link. An [`OwnPolicy`] sees all links of a class at once, remembers what
-//! it likes, and gives each a weight. What a packet decides stays where it is: dispatch, granularity and period are those of
-//! its [`Algorithm`](crate::Algorithm), as of any other.
+//! A measure of the catalogue is a function of one link. An [`OwnPolicy`] sees all links of a class together, may keep state, and
+//! returns a weight for each link. What happens for each packet does not change: dispatch, granularity and period are those of
+//! its [`Algorithm`](crate::Algorithm).
 //!
-//! [`Measure::own`](crate::measure::Measure::own) makes a measure of it, and [`catalogue::extend`](crate::catalogue::extend)
-//! gives it a name before the first file is read. From there on files, commands and worlds know it: balancers, in the simulator and
-//! in the daemon, make one for each class that names it. It is told everything and asks nobody, so that equal runs stay equal.
+//! [`Measure::own`](crate::measure::Measure::own) makes a measure of it, and [`catalogue::extend`](crate::catalogue::extend) gives
+//! it a name before the first file is read. From then on files and commands may name it, and balancers, in the simulator and in the
+//! daemon, create an instance for each class that names it. All input is passed in and it asks for nothing, so that equal runs have
+//! equal results.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,13 +18,13 @@ use crate::availability::State;
 use crate::link::{LinkId, LinkSpec};
 use crate::time::Time;
 
-/// Gives links weights.
+/// A policy that weighs links.
 pub trait OwnPolicy: fmt::Debug + Send {
-    /// A weight for each link, in their order and in any unit: a weighted dispatch gives new flows in proportion to them,
-    /// `best` to the greatest alone. A link of weight 0 takes none, and what flows it has do as their `on_return` says. If no
-    /// link that takes flows has a weight, all of these share alike. A weight that is missing is 0.
+    /// Returns a weight for each link, in the order of `links` and in any unit. Weighted dispatch distributes new flows in
+    /// proportion to the weights; `best` gives all to the greatest. A link of weight 0 gets no new flows, and its flows do what
+    /// their `on_return` says. If no link that takes flows has a weight, all of these share equally. A missing weight is 0.
     ///
-    /// Called at the end of every period, and in between when the links that take flows have changed: then rates and
+    /// It is called at the end of each period, and also when the set of links that take flows changes. In that case rates and
     /// counts are still those of the last whole period.
     fn weigh(&mut self, now: Time, links: &[LinkView<'_>]) -> Vec<u64>;
 }
@@ -31,11 +32,11 @@ pub trait OwnPolicy: fmt::Debug + Send {
 /// What is known of one link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkView<'a> {
-    /// Its place among all.
+    /// Its index.
     pub link: LinkId,
     /// As configured: name, rates, weight.
     pub spec: &'a LinkSpec,
-    /// It works, and is in the first tier of the class that has such a link. Of others, weights mean nothing.
+    /// Whether it works and is in the first tier of the class that has such a link. The weights of other links have no effect.
     pub takes_flows: bool,
     /// Whether it works for each family, and how long a probe took.
     pub paths: PerFamily<PathView>,
@@ -43,7 +44,7 @@ pub struct LinkView<'a> {
     pub up_bps: u64,
     /// The same towards the LAN.
     pub down_bps: u64,
-    /// What is left of the declared rate (Peng eq. 6); none where no rate is declared.
+    /// Available bandwidth (Peng eq. 6); none if no rate is declared.
     pub left_up_bps: Option<u64>,
     /// The same towards the LAN.
     pub left_down_bps: Option<u64>,
@@ -51,15 +52,15 @@ pub struct LinkView<'a> {
     pub dispatched: u64,
     /// Flows that are open.
     pub active: u64,
-    /// To the fixed node: of measures whose distance is that, where one is configured.
+    /// Round trip to the fixed node; only for measures with [`Distance::Node`](crate::measure::Distance), if a node is configured.
     pub node_round_trip: Option<Duration>,
 }
 
 /// One link for one address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
-    /// A suspicion shows when its first probe is lost.
+    /// State of the path. A suspicion shows only when its first probe is lost.
     pub state: State,
-    /// Of probes, smoothed; none before the first answer.
+    /// Smoothed round trip of probes; none before the first answer.
     pub round_trip: Option<Duration>,
 }

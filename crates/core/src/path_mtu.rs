@@ -5,13 +5,14 @@
 //! *pairs* follow, a long and a short one to the same host: if only the short one is answered, this is evidence against
 //! that length. A length is too long when
 //!
-//! - so many pairs in a row are evidence against it that chance would do this once in [`CHANCE`](crate::availability::CHANCE) rows, by what the link
-//!   usually loses; and
-//! - they are of two hosts, if there are two, and every host was probed: on the path to a single host anything may drop long packets.
+//! - so many pairs in a row are evidence against it that chance would do this once in [`CHANCE`](crate::availability::CHANCE) rows,
+//!   by what the link usually loses; and
+//! - they are of two hosts, if there are two, and every host was probed: on the path to a single host anything may drop long
+//!   packets.
 //!
-//! Then the link is used with [`BASE`] at once, while a binary search finds the longest common length that comes through. One answer
-//! to a long packet proves that length, however late it comes. An ICMP error proves nothing: anybody can forge it, and where one
-//! arrives, hosts find the path MTU themselves. If all links show the same, the probed hosts may be the cause
+//! Then the link is used with [`BASE`] at once, while a binary search finds the longest common length that comes through. One
+//! answer to a long packet proves that length, however late it comes. An ICMP error proves nothing: anybody can forge it, and where
+//! one arrives, hosts find the path MTU themselves. If all links show the same, the probed hosts may be the cause
 //! ([`PathMtu::is_shown_by`]). The lower MTU is used all the same, since it costs little and a black hole much; the status says so.
 
 use std::time::Duration;
@@ -39,12 +40,12 @@ const USUAL: [u32; 28] = [
     1450, 1454, 1460, 1468, 1472, 1476, 1480, 1488, 1492, 1500, 4000, 8000,
 ];
 
-/// A packet to send: of which host, in the order of their list, an answer of the same length is asked for.
+/// An echo request to send. It goes to a far host, whose answer has the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Long {
     pub id: ProbeId,
     pub host: usize,
-    /// Of the whole packet.
+    /// Length of the whole packet.
     pub bytes: u32,
     pub deadline: Time,
 }
@@ -52,7 +53,7 @@ pub(crate) struct Long {
 /// The search of one link and family.
 #[derive(Clone, Debug)]
 pub(crate) struct PathMtu {
-    /// What the device allows; 0: unknown.
+    /// MTU of the device; 0: unknown.
     own: u32,
     hosts: usize,
     /// The path MTU that was found, if longer packets vanish.
@@ -60,25 +61,25 @@ pub(crate) struct PathMtu {
     step: Step,
     trial: Trial,
     sent: u64,
-    /// The host that was asked last.
+    /// The host that was probed last.
     turn: usize,
-    /// The next check.
+    /// Time of the next check.
     due: Time,
     /// How many pairs in a row cannot be chance, ...
     needed: u32,
-    /// ... by the losses up to this time.
+    /// ... given the losses up to this time.
     now: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Until the next check.
+    /// Wait for the next check.
     Rest,
-    /// The next longer usual length, once: the path may have changed.
+    /// Try the next longer common length once: the path may have changed.
     Raise,
-    /// The length in use.
+    /// Check the length in use.
     Check,
-    /// `low` comes through, `high` does not.
+    /// Binary search: `low` arrives, `high` does not.
     Search { low: u32, high: u32 },
 }
 
@@ -97,10 +98,10 @@ struct Pair {
     host: usize,
     sent: Time,
     long: ProbeId,
-    /// None: the long one was sent alone.
+    /// None: the long packet was sent alone.
     short: Option<ProbeId>,
     short_answered: bool,
-    /// It proves nothing: it never left, or its answer was too short.
+    /// It proves nothing, because it could not be sent or its answer was too short.
     void: bool,
 }
 
@@ -108,7 +109,7 @@ struct Pair {
 enum Outcome {
     Carried,
     TooLong,
-    /// Not even short ones are answered.
+    /// No answer even to short packets.
     Unknown,
 }
 
@@ -146,7 +147,7 @@ impl Trial {
         self.pairs.iter().filter(|pair| !pair.is_over(now)).count()
     }
 
-    /// When the next pair may go; the first long packet of a check goes alone.
+    /// When the next pair may be sent. The first long packet of a check is sent alone.
     fn next_at(&self, now: Time, needed: u32, alone: bool) -> Option<Time> {
         let Some(last) = self.last else {
             return Some(now);
@@ -181,7 +182,7 @@ impl PathMtu {
         }
     }
 
-    /// What its device allows, and how many far hosts can be asked. Another device's path is another.
+    /// Sets the device's MTU and the number of far hosts. The path of another device has to be searched again.
     pub fn set(&mut self, now: Time, own: u32, hosts: usize) {
         if self.own != own {
             *self = PathMtu {
@@ -195,18 +196,18 @@ impl PathMtu {
         (self.own, self.hosts) = (own, hosts);
     }
 
-    /// Longer ones vanish; none: whatever the device allows comes through, as far as is known.
+    /// The path MTU if longer packets vanish; none if packets as long as the device allows arrive, as far as is known.
     pub fn found(&self) -> Option<u32> {
         self.found
     }
 
-    /// Whether packets that are longer than `bytes` do not come through here either; none: they cannot be asked about.
+    /// Whether packets longer than `bytes` do not arrive here either; none if that cannot be probed.
     pub fn is_shown_by(&self, bytes: u32) -> Option<bool> {
         let can_tell = self.hosts > 0 && self.own > bytes;
         can_tell.then(|| self.found.is_some_and(|found| found <= bytes))
     }
 
-    /// Nothing that was sent proves anything: the link went away meanwhile.
+    /// Drops the results of outstanding packets, because the link went away meanwhile.
     pub fn rest(&mut self, due: Time) {
         self.step = Step::Rest;
         self.trial = Trial::default();
@@ -237,7 +238,7 @@ impl PathMtu {
         self.trial.next_at(self.now, self.needed, alone)
     }
 
-    /// The packet to send at `now`, if it is time, on a link where so many losses in a row are no chance.
+    /// The packet to send at `now` if one is due. `row` is how many losses in a row cannot be chance on this link.
     pub fn next(&mut self, now: Time, row: u32, period: Duration) -> Option<Long> {
         let each_host = self.hosts.min(HOSTS_ASKED) as u32;
         (self.now, self.needed) = (now, row.max(PAIRS_LEAST).max(each_host));
@@ -256,7 +257,7 @@ impl PathMtu {
         None
     }
 
-    /// It was answered in full, in time or not.
+    /// Reports a complete answer, in time or not.
     pub fn answer(&mut self, now: Time, id: ProbeId, period: Duration) {
         if self.trial.pairs.iter().any(|pair| pair.long == id) {
             self.conclude(now, Outcome::Carried, period);
@@ -268,7 +269,7 @@ impl PathMtu {
         }
     }
 
-    /// It never left the host, or its answer was shorter than it.
+    /// Reports that the packet could not be sent, or that its answer was too short.
     pub fn withdraw(&mut self, id: ProbeId) {
         let mut pairs = self.trial.pairs.iter_mut();
         if let Some(pair) = pairs.find(|pair| pair.long == id || pair.short == Some(id)) {
@@ -328,7 +329,7 @@ impl PathMtu {
         self.trial = Trial::new(*middle);
     }
 
-    /// Between these, in their order.
+    /// The common lengths between these, in ascending order.
     fn lengths(&self, low: u32, high: u32) -> impl Iterator<Item = u32> + use<> {
         let own = self.own;
         let usual = USUAL.into_iter().filter(move |bytes| *bytes < own);
@@ -361,7 +362,7 @@ impl PathMtu {
         short
     }
 
-    /// The hosts in turn, unless one is meant.
+    /// A packet to `host`, or to the next host in turn.
     fn packet(&mut self, now: Time, bytes: u32, host: Option<usize>) -> Long {
         let id = ProbeId(self.sent);
         self.sent += 1;

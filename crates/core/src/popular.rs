@@ -1,16 +1,16 @@
-//! The most used of many things, in little memory: space-saving counts (Metwally, Agrawal and El Abbadi 2005).
+//! Counts the most frequent keys of a stream in bounded memory: the space-saving algorithm (Metwally, Agrawal and El Abbadi 2005).
 //!
-//! A thing that is not listed takes the place of the one with the least count, and goes on from that count. So no count is too low, and
-//! none too high by more than it tells; and whatever makes up more than one in as many uses as there are places is listed.
+//! A new key replaces the one with the least count and continues its count. So no count is too low, and each is too high by at most
+//! the `excess` that it has taken over. With n places, every key that makes up more than 1/n of the stream is listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At most so many things, by how often they are used.
+/// A bounded list of keys, ordered by how often they are used.
 #[derive(Clone, Debug)]
 pub struct Popular<K, V> {
     places: usize,
     listed: BTreeMap<K, Place<V>>,
-    /// The same by their counts, and of those with one count the longest unused first.
+    /// The keys ordered by count; of equal counts the one that was used longest ago first.
     order: BTreeSet<(u64, u64, K)>,
     uses: u64,
 }
@@ -23,21 +23,21 @@ struct Place<V> {
     value: V,
 }
 
-/// One that is listed.
+/// A listed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<K, V> {
-    /// Which.
+    /// The key.
     pub key: K,
-    /// As of its last use.
+    /// The value of its last use.
     pub value: V,
-    /// Uses, and what it has taken over beside them.
+    /// Number of uses, and the count that it took over.
     pub count: u64,
-    /// That at most is taken over.
+    /// The count that it took over: by how much `count` may be too high.
     pub excess: u64,
 }
 
 impl<K: Ord + Copy, V: Copy> Popular<K, V> {
-    /// With room for so many, one at least.
+    /// With this many places, at least one.
     pub fn new(places: usize) -> Self {
         Popular {
             places: places.max(1),
@@ -47,22 +47,22 @@ impl<K: Ord + Copy, V: Copy> Popular<K, V> {
         }
     }
 
-    /// How many are listed.
+    /// Number of listed keys.
     pub fn len(&self) -> usize {
         self.listed.len()
     }
 
-    /// Whether none is.
+    /// Whether no key is listed.
     pub fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 
-    /// Whether this one is.
+    /// Whether a key is listed.
     pub fn contains(&self, key: &K) -> bool {
         self.listed.contains_key(key)
     }
 
-    /// One that is.
+    /// The entry of a key if it is listed.
     pub fn get(&self, key: &K) -> Option<Listed<K, V>> {
         let place = self.listed.get(key)?;
         Some(Listed {
@@ -73,13 +73,13 @@ impl<K: Ord + Copy, V: Copy> Popular<K, V> {
         })
     }
 
-    /// All that are, the most used first.
+    /// All entries, the most used first.
     pub fn iter(&self) -> impl Iterator<Item = Listed<K, V>> {
         let keys = self.order.iter().rev();
         keys.filter_map(|(_, _, key)| self.get(key))
     }
 
-    /// It is used, once more.
+    /// Counts a use of a key.
     pub fn note(&mut self, key: K, value: V) {
         self.uses += 1;
         let (count, excess) = match self.listed.get(&key) {
@@ -98,7 +98,7 @@ impl<K: Ord + Copy, V: Copy> Popular<K, V> {
         );
     }
 
-    /// Half of every count is forgotten, so that what was used much, and is no more, makes room.
+    /// Halves all counts, so that keys that are no longer used make room.
     pub fn fade(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         self.order.clear();
@@ -112,7 +112,7 @@ impl<K: Ord + Copy, V: Copy> Popular<K, V> {
         }
     }
 
-    /// Its count, which is both the next one's and what that may be too high by.
+    /// Removes the key with the least count. Returns the count that its successor starts from, and the same as its excess.
     fn make_room(&mut self) -> (u64, u64) {
         let Some((count, _, least)) = self.order.pop_first() else {
             return (0, 0);

@@ -1,9 +1,9 @@
 //! How well a link has carried packets over the last minute.
 //!
-//! Two witnesses, and neither is the whole truth. *Probes* are few and small, and tell of both directions at once: what is
-//! lost of them, and by how much the round trips to one target differ. What a mute target lost says nothing of the link and
-//! is left out. *Flows* tell how many were opened, and how often a SYN had to be sent again: the link lost it or its
-//! answer, or the server did not answer.
+//! There are two sources, and neither is complete. *Probes* are few and small, and measure both directions together: how many
+//! are lost, and how much the round trips to one target vary. Losses of a mute target, one that does not answer over any link, are
+//! not counted. *Flows* show how many were opened, and how often a SYN was retransmitted: the link lost it or its answer, or the
+//! server did not answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use std::time::Duration;
 use crate::targets::ProbeId;
 use crate::time::Time;
 
-/// How far back it goes.
+/// How far back the figures go.
 pub const SPAN: Duration = Duration::from_secs(60);
-/// Counts of flows are kept in parts of it.
+/// Flows are counted in intervals of this length.
 const PART: Duration = Duration::from_secs(5);
-/// As many probes as a link is sent in that time at the default pace.
+/// Bound on the memory for probes: more than a link is sent in a minute at the default interval.
 const PROBES_MAX: usize = 1024;
-/// A link is lossy if it lost so many probes, ...
+/// A link is lossy if it lost at least this many probes, ...
 const LOSSY_PROBES: usize = 3;
-/// ... and one of so many.
+/// ... and at least one of this many.
 const LOSSY_ONE_OF: usize = 20;
 
-/// What probes tell of the last minute.
+/// Figures of the last minute's probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeQuality {
-    /// Answered or lost.
+    /// Probes that were answered or lost.
     pub judged: usize,
-    /// Of those.
+    /// Those that were lost.
     pub lost: usize,
-    /// Mean of the answers.
+    /// Mean round trip.
     pub round_trip: Option<Duration>,
     /// Mean difference between one round trip and the next to the same target.
     pub jitter: Option<Duration>,
-    /// The last answer, however old.
+    /// Time of the last answer, however old.
     pub last_answer: Option<Time>,
 }
 
@@ -44,12 +44,12 @@ impl ProbeQuality {
     }
 }
 
-/// What flows tell of the last minute.
+/// Figures of the last minute's flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowQuality {
     /// Flows of any protocol that were opened.
     pub opened: u64,
-    /// SYNs that were sent again.
+    /// SYNs that were retransmitted.
     pub syn_retries: u64,
 }
 
@@ -58,14 +58,14 @@ struct Judged {
     id: ProbeId,
     at: Time,
     target: usize,
-    /// None: lost.
+    /// None if it was lost.
     answer: Option<Answer>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     round_trip: Duration,
-    /// From that before to the same target.
+    /// Difference to the previous round trip to the same target.
     difference: Option<Duration>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// `before`: the round trip to the same target before this one. An answer takes a loss back.
+    /// `before` is the previous round trip to the same target. An answer that comes late replaces the loss that was recorded.
     pub fn answered(
         &mut self,
         now: Time,
@@ -114,7 +114,7 @@ impl Probes {
         });
     }
 
-    /// When the last answer came stays known.
+    /// Keeps the time of the last answer.
     pub fn forget_judged(&mut self) {
         self.judged.clear();
     }
@@ -123,7 +123,7 @@ impl Probes {
         *self = Probes::default();
     }
 
-    /// Losses of targets that are mute are left out.
+    /// Losses of mute targets are left out.
     pub fn quality(&self, now: Time, is_mute: impl Fn(usize) -> bool) -> ProbeQuality {
         let counted: Vec<&Judged> = self
             .judged

@@ -1,32 +1,33 @@
-//! Round trips to a fixed node over one link, back to back: the next begins when the last has ended (Peng 2005, ΔT).
+//! Round trips to a fixed node over one link, back to back: each probe is sent when the answer to the last one has come (Peng 2005,
+//! ΔT).
 //!
-//! One that is not answered within [`PATIENCE`] has taken so long. Reads no clock and sends nothing: [`Rounds::next_probe`] says
-//! what to send.
+//! A probe without an answer after [`PATIENCE`] counts as a round trip of that length. This module reads no clock and sends
+//! nothing: [`Rounds::next_probe`] returns the probe to send.
 
 use std::time::Duration;
 
 use crate::targets::ProbeId;
 use crate::time::Time;
 
-/// As Guo 2004 §III-B waits for a probe of latency.
+/// How long an answer may take; the time that Guo 2004 §III-B allows for a latency probe.
 pub const PATIENCE: Duration = Duration::from_secs(3);
-/// From one question to the next, however near the node is, on a link that is not metered.
+/// Least time between two probes on a link that is not metered, however near the node is.
 pub const PACE: Duration = Duration::from_millis(20);
 
-/// The round trips over one link.
+/// The measurement over one link.
 #[derive(Clone, Debug)]
 pub(crate) struct Rounds {
     pace: Duration,
     sent: u64,
-    /// What was asked, when, and has not been answered.
+    /// The probe that is not answered yet, and when it was sent.
     asked: Option<(ProbeId, Time)>,
-    /// Not before.
+    /// Earliest time of the next probe.
     due: Time,
     last: Option<Duration>,
 }
 
 impl Rounds {
-    /// From one question to the next at least `pace`.
+    /// `pace` is the least time between two probes.
     pub fn new(pace: Duration) -> Rounds {
         Rounds {
             pace,
@@ -37,7 +38,7 @@ impl Rounds {
         }
     }
 
-    /// Goes on as the same link's after another configuration, at the pace of this.
+    /// Takes over the results of the same link under the former configuration. The pace stays the new one.
     pub fn succeed(&mut self, before: Rounds) {
         *self = Rounds {
             pace: self.pace,
@@ -45,17 +46,17 @@ impl Rounds {
         };
     }
 
-    /// Questions, since the beginning.
+    /// Probes since the start.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Of the last one that has ended.
+    /// The last round trip.
     pub fn last(&self) -> Option<Duration> {
         self.last
     }
 
-    /// The question to send at `now`, if its time has come, and when its answer is given up.
+    /// The probe to send at `now` if one is due, and the time at which it counts as lost.
     pub fn next_probe(&mut self, now: Time) -> Option<(ProbeId, Time)> {
         if self.probe_due().is_none_or(|due| due > now) {
             return None;
@@ -72,7 +73,7 @@ impl Rounds {
         self.asked.is_none().then_some(self.due)
     }
 
-    /// Whether this ends a measurement: answers to former questions do not.
+    /// Reports an answer. Returns whether it ends a measurement: late answers to former probes do not.
     pub fn answer(&mut self, id: ProbeId, round_trip: Duration) -> bool {
         let is_awaited = self.asked.is_some_and(|(asked, _)| asked == id);
         if is_awaited {
@@ -81,7 +82,7 @@ impl Rounds {
         is_awaited
     }
 
-    /// Whether patience ends, and with it a measurement.
+    /// Returns whether the probe has waited too long by now, which ends a measurement.
     pub fn tick(&mut self, now: Time) -> bool {
         let is_over = self.timeout().is_some_and(|at| at <= now);
         if is_over {

@@ -1,6 +1,6 @@
-//! Active measurement (Akella et al. in Peng 2005, section 2.3): the destinations that connections of a class open to most are
-//! probed over every link that takes its new flows, each once in a period. One that is not listed, nobody asks; one that never
-//! answers, rarely.
+//! Active measurement (Akella et al. in Peng 2005, section 2.3): the destinations to which a class opens most connections are
+//! probed over each link that takes new flows of the class, each destination once in a period. Destinations that never answer are
+//! probed rarely, all others that are not listed never.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -14,48 +14,48 @@ use crate::link::{LinkId, LinkSet};
 use crate::popular::Popular;
 use crate::time::Time;
 
-/// After so many periods counts fade by half.
+/// Popularity counts are halved after this many periods.
 const FADES: u32 = 10;
 
-/// After so many probes in a row without an answer, over whatever link, ...
+/// A destination whose last probes, over any links, have had no answer this many times ...
 const SILENT_MAX: u32 = 6;
-/// ... a destination is probed in one round of so many.
+/// ... is probed only in one round of this many.
 const TRIED_AGAIN: u32 = 32;
 
 /// A connection that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Of which class.
+    /// Its class.
     pub class: ClassId,
     /// Its remote end.
     pub to: SocketAddr,
 }
 
-/// A probe to send to a destination over its link at once: a TCP segment with SYN and ACK, which is answered with a RST.
+/// A probe that has to be sent now: a TCP segment with SYN and ACK, which the destination answers with a RST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// For which class.
+    /// The class for which it is sent.
     pub class: ClassId,
-    /// Over which link.
+    /// The link over which it is sent.
     pub link: LinkId,
-    /// The remote end that a connection into the prefix had last.
+    /// The remote end of the last connection into the prefix.
     pub to: SocketAddr,
 }
 
-/// Of one class.
+/// The survey of one class.
 #[derive(Clone, Debug)]
 pub(crate) struct Survey {
     active: Active,
     popular: Popular<Prefix, SocketAddr>,
-    /// What is left of the round that is under way, and how much it was.
+    /// Destinations of the present round that are still to be probed, and how many the round has in all.
     round: VecDeque<SocketAddr>,
     size: u32,
     began: Time,
     rounds: u32,
-    /// Of the destination whose turn it is.
+    /// Links over which the present destination is still to be probed.
     links: VecDeque<(LinkId, SocketAddr)>,
     asked: u64,
-    /// Probes since the last answer.
+    /// Per prefix, the probes without an answer since the last answer.
     silent: BTreeMap<Prefix, u32>,
 }
 
@@ -90,7 +90,7 @@ impl Survey {
         self.popular.note(Prefix::of(to.ip()), to);
     }
 
-    /// Whether the probe before the present one, over the same link, was answered.
+    /// Reports whether the previous probe to this destination over the same link was answered.
     pub(crate) fn hear(&mut self, to: SocketAddr, answered: bool) {
         let prefix = Prefix::of(to.ip());
         match answered {
@@ -99,7 +99,7 @@ impl Survey {
         }
     }
 
-    /// Destinations of a round have their turns all over the period.
+    /// When the next destination is due. The destinations of a round are spread evenly over the period.
     pub(crate) fn due(&self) -> Time {
         let taken = self.size - self.round.len() as u32;
         match self.round.is_empty() {
@@ -108,7 +108,7 @@ impl Survey {
         }
     }
 
-    /// The next that is due, over links that `usable` tells for an address.
+    /// The next probe if one is due. `usable` returns the links over which an address is probed.
     pub(crate) fn poll(
         &mut self,
         now: Time,

@@ -1,53 +1,53 @@
-//! Whom to ask whether a link works, and whose answers and silence count.
+//! Probe targets of a link: which is probed next, and whose answers and losses count.
 //!
-//! A *far* target stands on the internet: its answer proves the link. A *near* one, the link's own gateway, proves the
-//! access line and nothing behind it; it is heard where far targets say nothing at all, because somebody filters them:
+//! A *far* target is a host on the internet: its answer proves that the link works. A *near* one, the link's own gateway, proves
+//! only the access line. It counts only where no far target answers at all, because all are filtered:
 //!
 //! - A far answer always counts.
-//! - A near answer counts only while every far target is *given up*: it was asked and has never answered over this link, or
+//! - A near answer counts only while every far target is *given up*: it was probed and never answered over this link, or
 //!   has been silent for [`Config::far_silence`](crate::Config::far_silence).
-//! - A lost probe counts unless its target is *mute*: another one, whose answers count, has answered since, and this one
-//!   has never answered, or has missed [`MUTE_AFTER`] in a row. If the other answered later, the loss is taken back.
+//! - A lost probe counts unless its target is *mute*: another target whose answers count has answered since, and this one
+//!   has never answered, or has missed [`MUTE_AFTER`] probes in a row. If the other target answers later, the loss is taken back.
 //!
-//! Targets are asked in different ways ([`Kind`]), and what stands between filters one way rather than one target. So a
+//! Targets are probed in different ways ([`Kind`]), and filters usually block a kind of packet, not a host. So a
 //! kind is mute by the same rule as a target is: its losses are those of all its targets since any of them answered. Probes
-//! go to the kinds in turn, so that losses in a row are never of one kind while there are others.
+//! take the kinds in turn, so that losses in a row are never all of one kind if there are several.
 //!
-//! Within a kind, probes go in turn to the targets that have answered and are not mute; every [`TRY_EVERY`]th goes to one of
-//! the rest, but not while a link is suspected ([`Asks`]): what these lose counts for nothing, and delays the verdict.
+//! Within a kind, probes take those targets in turn that have answered and are not mute. Every [`TRY_EVERY`]th probe goes to one of
+//! the others, but not while a link is suspected ([`Asks`]): their losses count for nothing and would delay the verdict.
 //!
-//! A page ([`Kind::Http`]) has an expected answer. It is asked beside the others, in its own time, unless nothing else is
-//! there to be asked. Somebody who answers otherwise stands in the way: a captive portal, or an ISP whose customer has used
-//! up his data. One page that answers as expected, after another did not, says that the other has changed.
+//! A page ([`Kind::Http`]) has an expected content. Pages are probed in addition to other targets, at their own intervals, unless
+//! there are no other targets. A different content means that something else answers: a captive portal, or an ISP whose customer
+//! has used up the data volume. If one page answers as expected after another did not, the page of the other has probably changed.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// Names a probe of one link.
+/// Number of a probe, unique within a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProbeId(pub u64);
 
-/// How much of the way an answer proves.
+/// How far the path of a probe goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The access line: the link's gateway, or whatever else is in the link's own network.
+    /// To the end of the access line: the link's gateway, or another host in the link's own network.
     Near,
-    /// Into the internet.
+    /// To a host on the internet.
     Far,
 }
 
-/// How a target is asked.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A question to a resolver.
+    /// A DNS query.
     Dns,
     /// An echo request.
     Icmp,
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// A page, whose contents are known.
+    /// A page with known content, over HTTP.
     Http,
 }
 
@@ -62,42 +62,42 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is known of a target before it is asked.
+/// The properties of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetSpec {
-    /// Where it stands.
+    /// Where it is.
     pub reach: Reach,
-    /// How it is asked.
+    /// How it is probed.
     pub kind: Kind,
 }
 
-/// A target, or a kind of them, that has answered is mute after so many lost probes in a row.
+/// A target or kind that has answered before is mute after this many lost probes in a row.
 pub const MUTE_AFTER: u32 = 3;
-/// One probe of so many asks a target that is not relied on.
+/// One of this many probes goes to a target that has not proved reliable.
 pub const TRY_EVERY: u64 = 8;
-/// A kind that has never answered is called filtered after so many lost probes.
+/// A kind that has never answered is shown as filtered after this many lost probes.
 const FILTERED_AFTER: u32 = 2;
 
-/// What became of the probes to one target.
+/// The history of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
-    /// Where it stands.
+    /// Where it is.
     pub reach: Reach,
-    /// How it is asked.
+    /// How it is probed.
     pub kind: Kind,
-    /// Since it was set.
+    /// Probes since the target was set.
     pub sent: u64,
-    /// Of those.
+    /// Those that were answered.
     pub answered: u64,
-    /// Since its last answer.
+    /// Losses since its last answer.
     pub lost_in_a_row: u32,
-    /// None before the first.
+    /// None before the first answer.
     pub last_answer: Option<Time>,
     /// When the first probe was sent that was lost after the last answer.
     pub losing_since: Option<Time>,
-    /// Of the last answer.
+    /// Round trip of the last answer.
     pub round_trip: Option<Duration>,
-    /// Since when it answers otherwise than expected.
+    /// Since when a page answers otherwise than expected.
     pub wrong_since: Option<Time>,
 }
 
@@ -140,14 +140,15 @@ impl TargetRecord {
         self.wrong_since.is_none() && self.last_answer.is_some() && self.losing_since.is_none()
     }
 
-    /// It answered as expected after another page began not to, or will be asked whether it still does.
+    /// Whether it shows that another page, wrong since `since`, has merely changed: it answered as expected after that, or has
+    /// still to be probed.
     fn contradicts(&self, since: Time) -> bool {
         let has_since = self.wrong_since.is_none() && self.last_answer > Some(since);
         has_since || self.answers_as_expected()
     }
 }
 
-/// Of a target, or of all targets of a kind.
+/// Losses since the last answer, of a target or of a kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Silence {
     lost_in_a_row: u32,
@@ -177,31 +178,31 @@ impl Silence {
 pub struct KindsHeard([Option<Time>; 4]);
 
 impl KindsHeard {
-    /// Of a kind.
+    /// When this kind last answered.
     pub fn last(&self, kind: Kind) -> Option<Time> {
         self.0[kind as usize]
     }
 
-    /// One of that kind answered then.
+    /// Reports that this kind answered at `at`.
     pub fn hear(&mut self, kind: Kind, at: Option<Time>) {
         let last = &mut self.0[kind as usize];
         *last = (*last).max(at);
     }
 
-    /// What is known of these and of others.
+    /// The later of both times for each kind.
     pub fn with(self, others: KindsHeard) -> KindsHeard {
         KindsHeard(std::array::from_fn(|kind| self.0[kind].max(others.0[kind])))
     }
 }
 
-/// The targets that are asked in one way.
+/// All targets with the same reach and kind.
 #[derive(Clone, Debug)]
 struct Group {
     spec: TargetSpec,
     silence: Silence,
-    /// When any of them was last asked, ...
+    /// When any of them was last probed, ...
     asked: Option<Time>,
-    /// ... and when the last of the probes that were lost was sent.
+    /// ... and when the last of the lost probes was sent.
     lost: Option<Time>,
 }
 
@@ -215,7 +216,7 @@ impl Group {
         }
     }
 
-    /// It is a witness of what is beyond the gateway.
+    /// Whether it is beyond the gateway.
     fn is_far(&self) -> bool {
         self.spec.reach == Reach::Far
     }
@@ -224,7 +225,7 @@ impl Group {
         self.silence.last_answer > Some(since)
     }
 
-    /// In a row, if any of them was sent since.
+    /// Losses in a row, if a probe after `since` is among them.
     fn lost_since(&self, since: Time) -> u32 {
         match self.lost > Some(since) {
             true => self.silence.lost_in_a_row,
@@ -232,21 +233,21 @@ impl Group {
         }
     }
 
-    /// Not heard since and not asked, or the last answer is missing and fewer are than are enough.
+    /// Whether it has not answered since `since` and needs another probe: it was not probed, or has lost fewer than `enough`.
     fn is_to_be_asked(&self, since: Time, enough: u32) -> bool {
         let is_lost = self.lost >= self.asked && self.silence.lost_in_a_row < enough;
         !self.is_heard(since) && (self.asked <= Some(since) || is_lost)
     }
 }
 
-/// Whom a probe may ask.
+/// Which targets a probe may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// Nothing depends on it: one that was never asked is as good as any of its kind.
+    /// Nothing depends on the answer: also targets that were never probed.
     All,
-    /// Those that have answered, and now and then one of the rest.
+    /// Targets that have answered, and now and then another.
     Known,
-    /// A verdict depends on it: those that have answered.
+    /// A verdict depends on the answer: only targets that have answered.
     Trusted,
 }
 
@@ -256,14 +257,14 @@ pub(crate) struct Targets {
     records: Vec<TargetRecord>,
     groups: Vec<Group>,
     sent: u64,
-    /// Of those, how many went to such as are relied on since another was tried.
+    /// Number of probes to reliable targets since another one was tried.
     untried: u64,
-    /// Where the turn begins among those relied on, among the rest, among pages, and among kinds.
+    /// Positions in the turns of reliable targets, of other targets, of pages, and of kinds.
     turns: [usize; 4],
 }
 
 impl Targets {
-    /// There is at least one.
+    /// `specs` has at least one.
     pub fn new(specs: &[TargetSpec]) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         for &spec in specs {
@@ -293,7 +294,7 @@ impl Targets {
         self.sent
     }
 
-    /// All that was learnt was of another line.
+    /// Forgets the history, because it is that of another line.
     pub fn forget(&mut self) {
         for record in &mut self.records {
             *record = TargetRecord {
@@ -307,7 +308,7 @@ impl Targets {
         }
     }
 
-    /// No far target has anything to say.
+    /// Whether every far target is given up.
     pub fn are_far_given_up(&self, now: Time, far_silence: Duration) -> bool {
         let mut far = self
             .records
@@ -317,14 +318,14 @@ impl Targets {
         far.all(|(_, record)| record.is_given_up(now, far_silence))
     }
 
-    /// `near_counts`: answers of near targets do.
+    /// Whether answers of this target count; `near_counts`: those of near targets do.
     pub fn counts(&self, index: usize, near_counts: bool) -> bool {
         self.records
             .get(index)
             .is_some_and(|record| record.reach == Reach::Far || near_counts)
     }
 
-    /// By itself, or as all of its kind.
+    /// Whether the target or its whole kind is mute.
     pub fn is_mute(&self, index: usize, near_counts: bool) -> bool {
         let Some(record) = self.records.get(index) else {
             return true;
@@ -343,7 +344,7 @@ impl Targets {
         own.is_some_and(|own| own.silence.is_its_own(others.map(|group| group.silence)))
     }
 
-    /// Kinds of far targets that somebody filters: others answer meanwhile.
+    /// Kinds of far targets that never answer while other kinds do.
     pub fn filtered(&self) -> impl Iterator<Item = Kind> {
         let is_filtered = |group: &&Group| {
             group.spec.reach == Reach::Far
@@ -356,7 +357,7 @@ impl Targets {
             .map(|group| group.spec.kind)
     }
 
-    /// The one to ask next.
+    /// The target of the next probe.
     pub fn next(&mut self, near_counts: bool, asks: Asks) -> usize {
         let relied_on = self.relied_on(near_counts, asks == Asks::All);
         let is_rest = |index: &usize| !relied_on.iter().any(|kind| kind.contains(index));
@@ -380,7 +381,7 @@ impl Targets {
         index
     }
 
-    /// A list for each kind: those of it that have answered, or all where none has.
+    /// For each kind its targets that have answered, or all of them if none has.
     fn relied_on(&self, near_counts: bool, explores: bool) -> Vec<Vec<usize>> {
         let may = |index: &usize| {
             self.counts(*index, near_counts)
@@ -405,7 +406,7 @@ impl Targets {
         kinds.filter(|kind: &Vec<usize>| !kind.is_empty()).collect()
     }
 
-    /// It was not asked after all.
+    /// The last probe to it was not sent.
     pub fn withdrawn(&mut self, index: usize) {
         if let Some(record) = self.records.get_mut(index) {
             record.sent = record.sent.saturating_sub(1);
@@ -430,7 +431,7 @@ impl Targets {
         }
     }
 
-    /// A probe that was sent then.
+    /// A probe that was sent at `sent` is lost.
     pub fn lost(&mut self, index: usize, sent: Time) {
         let Some(record) = self.records.get_mut(index) else {
             return;
@@ -455,7 +456,7 @@ impl Targets {
         self.groups.iter_mut().find(|group| group.spec == spec)
     }
 
-    // ---- kinds as witnesses: all targets of a kind are one, for what filters or forges one answers for all
+    // ---- kinds as evidence: all targets of a kind count as one, because a filter or forger treats them alike
 
     /// When far targets of each kind last answered.
     pub fn heard(&self) -> KindsHeard {
@@ -466,14 +467,14 @@ impl Targets {
         heard
     }
 
-    /// Kinds of far targets that have answered since.
+    /// Number of kinds of far targets that have answered since then.
     pub fn kinds_heard(&self, since: Time) -> usize {
         let far = self.groups.iter().filter(|group| group.is_far());
         far.filter(|group| group.is_heard(since)).count()
     }
 
-    /// Kinds of far targets that have not answered since, and how many probes each has lost in a row, if any of these was sent since.
-    /// Pages are asked in their own time.
+    /// Kinds of far targets that have not answered since then, each with its losses in a row if a probe after `since` is among
+    /// them. Pages are left out unless there are only pages.
     pub fn kinds_unheard(&self, since: Time) -> impl Iterator<Item = (TargetSpec, u32)> {
         let kinds = self.judged_kinds();
         let unheard = kinds.filter(move |group| !group.is_heard(since));
@@ -486,18 +487,18 @@ impl Targets {
             .is_some_and(|record| record.spec() == spec)
     }
 
-    /// There is one that [`Targets::next_unheard`] gives.
+    /// Whether [`Targets::next_unheard`] has a target.
     pub fn has_unheard(&self, since: Time, enough: u32) -> bool {
         self.unheard(since, enough).is_some()
     }
 
-    /// A target of a kind that was not heard since, and of which fewer losses are known than are `enough`.
+    /// A target of a kind that has not answered since then and has lost fewer than `enough` probes.
     pub fn next_unheard(&mut self, since: Time, enough: u32) -> Option<usize> {
         let spec = self.unheard(since, enough)?;
         Some(self.next_of_kind(spec))
     }
 
-    /// A far target, of each kind in turn.
+    /// A far target; kinds take turns.
     pub fn next_of_any_kind(&mut self) -> usize {
         let kinds: Vec<TargetSpec> = self.judged_kinds().map(|group| group.spec).collect();
         self.turns[3] += 1;
@@ -531,19 +532,19 @@ impl Targets {
 
     // ---- pages
 
-    /// Asked in its own time, beside the others.
+    /// Whether it is a page that is probed at its own interval.
     fn is_beside(&self, index: usize) -> bool {
         let is_other =
             |record: &TargetRecord| record.reach == Reach::Far && record.kind != Kind::Http;
         self.records[index].kind == Kind::Http && self.records.iter().any(is_other)
     }
 
-    /// Whether there are any that are asked beside the others.
+    /// Whether there are such pages.
     pub fn has_pages_beside(&self) -> bool {
         (0..self.records.len()).any(|index| self.is_beside(index))
     }
 
-    /// The page to ask next.
+    /// The next page to probe.
     pub fn next_page(&mut self) -> Option<usize> {
         let pages: Vec<usize> = (0..self.records.len())
             .filter(|index| self.is_beside(*index))
@@ -555,14 +556,14 @@ impl Targets {
         Some(index)
     }
 
-    /// It answered, and otherwise than expected.
+    /// It answered otherwise than expected.
     pub fn answered_wrong(&mut self, index: usize, now: Time) {
         if let Some(record) = self.records.get_mut(index) {
             record.wrong_since.get_or_insert(now);
         }
     }
 
-    /// A page that answers otherwise than expected, unless another one contradicts it.
+    /// A page that answers otherwise than expected, unless another page contradicts it.
     pub fn portal(&self) -> Option<usize> {
         let stands = |record: &TargetRecord| {
             let wrong = |since| !self.pages().any(|page| page.contradicts(since));
@@ -571,7 +572,7 @@ impl Targets {
         self.records.iter().position(stands)
     }
 
-    /// A page answers otherwise than expected, and what another said is older than that.
+    /// Whether a page answers otherwise than expected, and the other pages' answers are older than that.
     pub fn is_portal_in_question(&self) -> bool {
         let since = self.pages().filter_map(|page| page.wrong_since).min();
         let is_older = |page: &TargetRecord| page.answers_as_expected() && page.last_answer < since;

@@ -1,4 +1,4 @@
-//! A policy as somebody wrote it.
+//! A policy together with the text by which a user named it.
 
 use std::fmt;
 
@@ -9,19 +9,18 @@ use serde::{Deserialize, Deserializer};
 use crate::algorithm::Algorithm;
 use crate::tuple::Tuple;
 
-/// A policy and what people are shown of it: the name of the catalogue, the name that a tuple was given, or the tuple as
-/// it was typed.
+/// A policy, and the name that is shown for it: that of the catalogue, the `name` of a tuple, or the tuple as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Typed<P> {
-    /// What it is.
+    /// The policy.
     pub policy: P,
-    /// What people are shown.
+    /// The name that is shown.
     pub name: String,
 }
 
 impl Typed<Algorithm> {
-    /// `text` is what stands in the file or on the command line. A tuple on one line, to which nobody gave a name, is
-    /// shown as that.
+    /// `text` is the value in the file or on the command line. If it is a tuple without a name, on one line, it is shown as it was
+    /// typed.
     #[must_use]
     pub fn as_typed(self, text: Option<&str>) -> Self {
         let text = text.map(str::trim).filter(|text| {
@@ -38,7 +37,7 @@ impl Typed<Algorithm> {
 }
 
 impl<P> Typed<P> {
-    /// The same under the same name, as another type has it.
+    /// Converts the policy and keeps the name.
     pub fn map<Q>(self, of: impl FnOnce(P) -> Q) -> Typed<Q> {
         Typed {
             policy: of(self.policy),
@@ -47,7 +46,7 @@ impl<P> Typed<P> {
     }
 }
 
-/// By its name in the catalogue, if it has one.
+/// Named as in the catalogue, if it is there.
 impl<P: fmt::Display> From<P> for Typed<P> {
     fn from(policy: P) -> Self {
         Typed {

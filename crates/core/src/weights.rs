@@ -1,4 +1,4 @@
-//! From what was measured to what the choice uses.
+//! Converts measured values into the weights of a choice.
 
 use anabranch_policy::abi::{WEIGHT_MAX, WEIGHT_MIN};
 
@@ -12,7 +12,7 @@ pub fn of_less(measured: u64, least: u64) -> u32 {
     ratio(least, measured)
 }
 
-/// What a link would have measured if it had the greatest rate of all and were used as much for it.
+/// Scales a value to a link with the greatest of all rates that is used to the same degree.
 pub fn per_rate(measured: u64, rate: u64, greatest: u64) -> u64 {
     let scaled = u128::from(measured) * u128::from(greatest) / u128::from(rate.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)

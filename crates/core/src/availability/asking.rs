@@ -1,4 +1,4 @@
-//! Whom to ask, when, and how long the answer is waited for.
+//! Which target is probed next, when, and how long its answer may take.
 
 use std::time::Duration;
 
@@ -8,23 +8,24 @@ use crate::bandwidth::LinkLoad;
 use crate::targets::{Asks, ProbeId};
 use crate::time::Time;
 
-/// Between two questions for a page, ...
+/// Time between two requests for a page, ...
 const PAGE: Duration = Duration::from_secs(30);
-/// ... while somebody else answers them, ...
+/// ... while a captive portal answers in its place, ...
 const PAGE_PORTAL: Duration = Duration::from_secs(5);
-/// ... and while one page answers as expected and another does not.
+/// ... and while one page answers as expected and another one does not.
 const PAGE_AGAIN: Duration = Duration::from_secs(1);
-/// Times these on metered links: a page has a thousand bytes.
+/// These times are multiplied by this on metered links, because a page takes about a thousand bytes.
 const PAGE_METERED: u32 = 4;
 
-/// A probe to send at once.
+/// A probe that has to be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Of no other probe of this link.
+    /// Unique among the probes of this link.
     pub id: ProbeId,
-    /// When it counts as lost, or later if load explains it. Answers after that still count, see [`Availability::answer`].
+    /// From this time on it counts as lost, or later if the load explains the delay. An answer after it still counts: see
+    /// [`Availability::answer`].
     pub deadline: Time,
-    /// In the list of [`Availability::set_targets`].
+    /// Index in the list of [`Availability::set_targets`].
     pub target_index: usize,
 }
 
@@ -81,7 +82,7 @@ impl Availability {
         }
     }
 
-    /// Whom, by what depends on the answer.
+    /// Which targets may be probed, by what depends on the answer.
     fn asks(&self) -> Asks {
         match self.state {
             State::PossiblyDown(Suspicion::Idle) if !self.is_losing() => Asks::All,
@@ -125,14 +126,14 @@ impl Availability {
         Some(asked.unwrap_or(Time::ZERO))
     }
 
-    /// Seldom enough that a link without traffic, which is asked for being idle, is not asked twice.
+    /// The interval is longer than that of idle probes, so that a link without traffic is not probed twice.
     fn measure_due(&self) -> Option<Time> {
         let is_due = self.config.measures && self.state == State::Up;
         let interval = self.slowed(self.config.idle_probe) * 6 / 5;
         self.asked.filter(|_| is_due).map(|asked| asked + interval)
     }
 
-    /// How long until the probe after one with this deadline.
+    /// Time from a probe with this deadline to the next probe.
     fn pace(&self, now: Time, deadline: Time) -> Duration {
         match self.state {
             State::PossiblyDown(Suspicion::Idle) if !self.is_losing() => deadline.since(now),

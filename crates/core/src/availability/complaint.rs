@@ -1,4 +1,5 @@
-//! What hosts say against a link: SYNs that are repeated over it, counted by who repeats them and to whom.
+//! Evidence of users against a link: retransmitted SYNs, counted by the hosts that send them and the remote ends that do not
+//! answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,14 +10,14 @@ use super::{Availability, State};
 use crate::targets::TargetSpec;
 use crate::time::Time;
 
-/// So long a witness counts; the programs count the same one no more often ([`WITNESS_NS`]).
+/// How long a host or end counts as evidence. The programs report the same one again only after this time ([`WITNESS_NS`]).
 const WITNESS: Duration = Duration::from_secs(5);
 const _: () = assert!(WITNESS.as_nanos() < WITNESS_NS as u128);
 
-/// Who says that a link carries nothing since anybody's connection last made progress over it: hosts and ends, each once.
+/// The distinct hosts and remote ends of SYNs that were retransmitted since a connection last made progress over the link.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Complaint {
-    /// When, and how many of each.
+    /// Time of a report, new hosts and new ends in it.
     witnesses: VecDeque<(Time, u64, u64)>,
 }
 
@@ -32,7 +33,7 @@ impl Complaint {
         }
     }
 
-    /// Since when, if it weighs more than one witness for the link.
+    /// When the evidence began, if it outweighs one kind of targets that answers.
     pub fn grave_since(&self) -> Option<Time> {
         let ends: u64 = self.witnesses.iter().map(|(.., ends)| ends).sum();
         let is_grave = ends >= 3 || (ends >= 2 && !self.is_of_one_host());
@@ -40,7 +41,7 @@ impl Complaint {
         is_grave.then_some(*since)
     }
 
-    /// However many ends it names, it may have chosen those that answer nobody.
+    /// A single host is not enough evidence, however many ends it tries: it may have chosen ends that answer nobody.
     pub fn is_of_one_host(&self) -> bool {
         let hosts: u64 = self.witnesses.iter().map(|(_, hosts, _)| hosts).sum();
         hosts < 2
@@ -48,20 +49,20 @@ impl Complaint {
 }
 
 impl Availability {
-    /// Since when users complain of a link that is in use, while connections are carried over another.
+    /// When the evidence against a link in use began, if connections made progress over another link since.
     fn complaint_since(&self) -> Option<Time> {
         let since = self.complaint.grave_since()?;
         let is_compared = self.others.carried > Some(since);
         (self.is_in_use() && is_compared).then_some(since)
     }
 
-    /// The same, where it depends on what other links show.
+    /// The same, if it comes from one host only: then it counts only if other links show that the fault is the link's.
     pub fn complaint_to_compare(&self) -> Option<Time> {
         let since = self.complaint_since();
         since.filter(|_| self.complaint.is_of_one_host())
     }
 
-    /// Since when it is of weight which kinds of far targets answer over this link: users complain of it, or of another.
+    /// Since when it matters which kinds of far targets answer over this link: users complain of it, or of another link.
     pub(super) fn comparison_since(&self) -> Option<Time> {
         let of_another = self.others.complained;
         let of_another = of_another.filter(|_| self.is_in_use() && !self.is_changing);
@@ -72,7 +73,7 @@ impl Availability {
         matches!(self.state, State::Up | State::PossiblyDown(_))
     }
 
-    /// Once every kind of far targets was asked: whether more than one of them speaks for the link.
+    /// Declares the link captive if, after every kind of far targets was probed, at most one kind has answered.
     pub(super) fn judge_complaint(&mut self, now: Time) {
         let Some(since) = self.complaint_since() else {
             return;
@@ -87,7 +88,7 @@ impl Availability {
             lost + late.count() as u32 >= self.silent_after
         };
         let unheard = || self.targets.kinds_unheard(since);
-        // A kind that is silent on all links says nothing of this one.
+        // A kind that is silent on all links is no evidence against this one.
         let is_heard_elsewhere =
             |(spec, _): (TargetSpec, u32)| self.others.kinds.last(spec.kind) > Some(since);
         let is_borne_out = !self.complaint.is_of_one_host() || unheard().any(is_heard_elsewhere);

@@ -1,4 +1,4 @@
-//! What is heard over a link, and what that proves.
+//! Handles counters and answers, and decides what they prove about a link.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::bandwidth::LinkLoad;
 use crate::targets::ProbeId;
 use crate::time::Time;
 
-/// Since when evidence of one kind is due: since the first packet sent after the last evidence.
+/// When the first packet was sent after the last evidence of one kind: from then on evidence is due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch(Option<Time>);
 
@@ -30,7 +30,7 @@ impl Watch {
 }
 
 impl Availability {
-    /// `carried` went over the link since the last call.
+    /// Reports the packets that were carried since the last call.
     pub fn observe(&mut self, now: Time, carried: &Traffic, load: &LinkLoad) {
         if !self.is_present() || self.is_changing {
             return;
@@ -78,7 +78,7 @@ impl Availability {
         self.tick(now, load);
     }
 
-    /// Nothing but silence speaks against the link.
+    /// Whether the link is suspected, or down, only because nothing came in. Then any packet is evidence enough.
     fn is_settled_by_any_packet(&self) -> bool {
         let (State::PossiblyDown(suspicion) | State::Down(DownCause::Unanswered(suspicion))) =
             self.state
@@ -88,7 +88,7 @@ impl Availability {
         matches!(suspicion, Suspicion::Silent | Suspicion::Idle)
     }
 
-    /// Probe `id` was answered `round_trip` after it was sent, in time or not.
+    /// Reports that probe `id` was answered `round_trip` after it was sent, in time or not.
     pub fn answer(&mut self, now: Time, id: ProbeId, round_trip: Duration) {
         let Some(probe) = self.outstanding.take(id) else {
             return;
@@ -107,7 +107,7 @@ impl Availability {
             self.enter(now, State::Up);
         }
         let smoothed = self.round_trip_of(probe.target);
-        // A busy link is slower than it is by itself.
+        // Such a probe was sent on a busy link, so its round trip is longer than the link's own.
         if probe.beside && smoothed.is_some() {
             return;
         }
@@ -121,7 +121,7 @@ impl Availability {
         self.win(now, Some(id));
     }
 
-    /// Probe `id` never left the host, which proves nothing of the link.
+    /// Reports that probe `id` was never sent, for a reason of this host. It proves nothing about the link.
     pub fn withdraw(&mut self, id: ProbeId) {
         if let Some(probe) = self.outstanding.take(id) {
             self.not_sent += 1;
@@ -129,7 +129,7 @@ impl Availability {
         }
     }
 
-    /// Who answers probe `id` is not who was asked.
+    /// Reports that another host answered probe `id` in place of its target.
     pub fn answer_wrong(&mut self, now: Time, id: ProbeId) {
         if let Some(probe) = self.outstanding.take(id) {
             self.targets.answered_wrong(probe.target, now);
@@ -142,7 +142,7 @@ impl Availability {
         &mut self.round_trips[usize::from(is_far)]
     }
 
-    /// What would make this link suspect, and when.
+    /// Each reason to suspect this link, and when it applies.
     pub(super) fn suspicions(&self) -> [(Suspicion, Option<Time>); 3] {
         let up = self.state == State::Up && !self.is_changing;
         let idle = self.heard + self.slowed(self.config.idle_probe);
@@ -159,7 +159,7 @@ impl Availability {
         ]
     }
 
-    /// Segments that acknowledge new data say as much as one answer per probe interval.
+    /// Acknowledgements of new data count like probe answers, but at most one per probe interval.
     fn may_count_passive(&self, now: Time) -> bool {
         let last = self.window.last_passive();
         last.is_none_or(|at| now.since(at) >= self.config.probe_interval)

@@ -1,4 +1,4 @@
-//! How often a link went down of late, and how long it is held down for that.
+//! Counts how often a link went down lately, and computes the hold-down time from that.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::time::Time;
 
-/// How often a link went down of late.
+/// The times at which a link went down.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Falls {
-    /// Those that were not forgotten at the last one.
+    /// Those that were not yet forgotten when the last one was added.
     counted: VecDeque<Time>,
-    /// Those of the last hour, forgotten or not.
+    /// All within the last hour.
     hour: VecDeque<Time>,
 }
 
 impl Falls {
-    /// Those not forgotten.
+    /// Those that are not forgotten at `now`.
     pub fn recent(&self, now: Time, forget: Duration) -> impl Iterator<Item = Time> {
         let quiet = self
             .counted
@@ -29,7 +29,7 @@ impl Falls {
             .skip(forgotten.min(self.counted.len() as u128) as usize)
     }
 
-    /// Adds one, and says how long the link is to stay down.
+    /// Adds one, and returns how long the link is held down.
     pub fn add(&mut self, now: Time, config: &Config) -> Duration {
         self.counted = self.recent(now, config.hold_forget).collect();
         for falls in [&mut self.counted, &mut self.hour] {
@@ -50,6 +50,6 @@ impl Falls {
     }
 }
 
-/// Further ones do not double the time.
+/// More failures than this do not double the time further.
 const FALLS_MAX: usize = 20;
 const HOUR: Duration = Duration::from_secs(3600);

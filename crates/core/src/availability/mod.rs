@@ -1,4 +1,4 @@
-//! Whether one link works: the machine of Guo 2004, figure 2, and what each signal proves. docs/availability.md tells the whole.
+//! Decides whether one link works: the state machine of Guo 2004, figure 2. docs/availability.md explains it for users.
 //!
 //! ```text
 //!            suspicion                 probes lost (foolsm)
@@ -6,49 +6,50 @@
 //!    │▲ ◄───── evidence ─────     ▲  link still used           │
 //!    │└──────────── answers in a row, little loss ◄────────────┘
 //!    │              and not held down
-//!    └── users complain, one witness speaks for the link ──►  CAPTIVE: keeps its flows, takes no new ones
+//!    └── users' SYNs fail, at most one kind of targets answers ──►  CAPTIVE: keeps its flows, takes no new ones
 //! ```
 //!
-//! *Evidence* of life is weak (any packet came in) or strict (a TCP segment acknowledged new data, or a probe was
-//! answered: both directions work). *Suspicion* arises when packets were sent and nothing came in ([`Suspicion::Silent`]),
-//! when what came in proved nothing about the way out ([`Suspicion::OneWay`]), or when nothing was heard for long
-//! ([`Suspicion::Idle`]). It costs a probe and nothing else: packets that merely ended raise it too, because a
-//! download that died and one that finished look alike. Silence is cleared by any packet, the others by strict evidence.
+//! *Evidence* that the link works is weak (any packet came in) or strict (a TCP segment acknowledged new data, or a probe was
+//! answered: both directions work). A *suspicion* arises when packets were sent and nothing came in ([`Suspicion::Silent`]), when
+//! nothing that came in proved that sent packets arrive ([`Suspicion::OneWay`]), or when nothing came in for long
+//! ([`Suspicion::Idle`]). A suspicion only causes probes. It also arises when traffic merely ends, because a download that was cut
+//! off and one that is complete look alike. Any packet ends `Silent` and `Idle`, only strict evidence ends `OneWay`.
 //!
-//! Only lost probes take a link down, by foolsm's rule: too many in a row, or too many in the window. On a link that loses probes
-//! anyway, it takes as many in a row as would come by chance once in [`CHANCE`] rows. A probe is lost at
-//! its deadline, which grants the round trip last measured and the queue that the link's own load explains: towards the
-//! internet what was sent and cannot have left yet; towards the LAN, where the queue is at the ISP and unseen, a fixed
-//! time as long as packets keep arriving. An answer after the deadline is an answer: the loss is taken back.
+//! Only lost probes take a link down, by the rule of foolsm: too many in a row, or too many in the window. On a link that loses
+//! probes anyway, the row must be so long that chance produces it only once in [`CHANCE`] rows. A probe is lost at its deadline.
+//! The deadline allows for the measured round trip, and for the queue that the link's own load explains. Towards the internet, that
+//! is what was sent and cannot have left yet. Towards the LAN the queue is at the ISP and cannot be seen, so the allowance is a
+//! fixed time as long as packets keep arriving. If an answer comes after the deadline, the loss is taken back.
 //!
-//! What all links show at once is explained by what they have in common. So a verdict waits until another link is heard of
-//! ([`Others`]); while none is, the gateways' answers count, and after [`COMMON`] the link is down.
+//! If all links fail at once, the cause is probably not the links. So a verdict waits for a packet or answer over another link
+//! ([`Others`]). While no link has one, answers of the gateways count. After [`COMMON`] the link is declared down without it.
 //!
-//! Which targets count is told in [`targets`](crate::targets). Traffic outweighs them all: what users' flows prove after a probe
-//! was sent makes up for its loss, and such proofs bring up a link that is down.
+//! [`targets`](crate::targets) says which targets count. Users' traffic counts more: if users' flows prove that the link works
+//! after a probe was sent, the probe's loss does not count, and such evidence also brings a link up that is down.
 //!
-//! *Witnesses* speak against a link whose probes are answered ([`Complaint`]): hosts that repeat SYNs, and the ends that do not
-//! answer, each counted once. Two hosts and two ends outweigh near targets and far ones of one kind, and no more; so do three
-//! ends of one host, where another kind of targets is silent as well that answers over another link; and only where another link carries
-//! connections meanwhile. Such a link is captive: it answers, and carries nothing. Witnesses can be forged, so they end no flow. A link
-//! is tried again when a second kind answers, users' flows prove it, or after [`TRIAL`].
+//! Users can also show that a link fails although its probes are answered ([`Complaint`]): SYNs are retransmitted over it, and are
+//! counted by distinct hosts and distinct remote ends. Two hosts and two ends outweigh the answers of near targets and of one kind
+//! of far targets, but not of two kinds. So do three ends of one host, if another kind of targets is silent as well that answers
+//! over another link. Both count only while connections make progress over another link. Such a link is *captive*: it answers
+//! probes but carries no new connections. This evidence can be forged, so it ends no flows. The link is used again when a second
+//! kind of targets answers, when users' flows prove that it works, or for a trial after [`TRIAL`].
 //!
-//! Of a link without NAT users never complain: what is sent over it may be answered over any other. Silence makes it
-//! suspect, as ever, and its probes have the last word. Where answers are not counted ([`Answers::Uncounted`]), late probes may
-//! be queued with them as long as packets are sent.
+//! Over links without NAT, answers may come back over another link, so retransmitted SYNs are no evidence against the link. Silence
+//! still makes it suspect, and its probes decide. Where answers are not counted at all ([`Answers::Uncounted`]), a late probe gets
+//! the allowance for queues as long as packets are sent.
 //!
-//! A link that goes down repeatedly is held down: it answers, and is not used. The time doubles with every further fall
-//! from [`Config::hold_down`] to [`Config::hold_down_max`], and one fall is forgotten with every [`Config::hold_forget`]
-//! that passes without another. The first costs nothing. Whoever drives the machine lifts the hold-down of the last link
+//! A link that goes down repeatedly is held down: it is not used although it answers. The first failure causes no hold-down. The
+//! time doubles with each further one, from [`Config::hold_down`] to [`Config::hold_down_max`], and one failure is forgotten after
+//! each [`Config::hold_forget`] without another. The caller ends the hold-down of the last remaining link
 //! ([`Availability::release`]).
 //!
-//! A page that answers otherwise than expected takes a link down: a captive portal stands in the way. It comes back when a
-//! page answers as expected. So does a check of the operator's ([`checks`](crate::checks)) that is down: its verdict is told from outside
-//! ([`Availability::set_check`]), and until it is up the link is not used, whatever else speaks for it. What is asked *beside* the suspicions (pages, and where [`Config::measures`] says so one target
-//! now and then while users keep the link busy) tells how the link fares, and its loss takes nothing down.
+//! If a page answers otherwise than expected, a captive portal is in the way, and the link goes down until a page answers as
+//! expected. A check of the operator ([`checks`](crate::checks)) that is down has the same effect; it is reported by
+//! [`Availability::set_check`]. Some probes are sent *beside* those of suspicions: to pages, and with [`Config::measures`] to one
+//! target now and then on busy links. They provide figures for display, and their loss takes no link down.
 //!
-//! The machine never reads a clock, never sends anything, and never declares a link down for being slow or lossy while
-//! TCP makes progress over it.
+//! The state machine reads no clock and sends nothing. It never declares a link down for being slow or lossy while TCP connections
+//! make progress over it.
 
 mod asking;
 mod complaint;
@@ -84,21 +85,21 @@ pub use others::Others;
 pub use row::{CHANCE, COMMON};
 pub use state::{DownCause, State, Suspicion};
 
-/// Where what users send over a link is answered, as far as its counters tell.
+/// Over which links answers to users' packets come back, and whether counters show them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// By the link itself.
+    /// Over this link.
     Here,
-    /// By any link without NAT.
+    /// Over any link without NAT.
     Anywhere,
-    /// The same, and those to packets of no flow are not counted.
+    /// Over any link without NAT; and packets that belong to no flow are not counted.
     Uncounted,
 }
 
-/// A captive link is tried after this at least, and more rarely the more often it fell.
+/// Minimum time before a captive link is tried again. It is longer after repeated failures.
 pub const TRIAL: Duration = Duration::from_secs(30);
 
-/// The machine of one link. `observe`, `answer`, `set_link_state`, `set_targets`, `release` and `tick` take input;
+/// The state machine of one link. `observe`, `answer`, `set_link_state`, `set_targets`, `release` and `tick` take input;
 /// `next_probe` and `next_timeout` say what is to be done; [`Availability::state`] is the result.
 #[derive(Clone, Debug)]
 pub struct Availability {
@@ -106,26 +107,26 @@ pub struct Availability {
     metered: bool,
     answers: Answers,
     state: State,
-    /// Any evidence.
+    /// Time of the last evidence of any kind.
     heard: Time,
-    /// When users were last seen to send.
+    /// Time at which counters last showed sent packets.
     sent: Option<Time>,
-    /// Evidence by users' flows that settles what the link's state leaves open.
+    /// Time at which users' flows last proved enough to end the present suspicion.
     proved: Option<Time>,
     weak: Watch,
     strict: Watch,
     complaint: Complaint,
-    /// While users complain, a kind that is not heard is silent after so many losses.
+    /// While users complain, a kind of targets counts as silent after this many losses in a row.
     silent_after: u32,
     others: Others,
     /// When a connection last made progress over it.
     progressed: Option<Time>,
-    /// When anything beyond the gateway was last heard: that, or a far answer.
+    /// When a host beyond the gateway was last heard: progress of a connection, or the answer of a far target.
     far_heard: Option<Time>,
-    /// Since when it is captive, or was.
+    /// When it became captive the last time.
     captive_since: Time,
     targets: Targets,
-    /// Of near and of far targets.
+    /// Smoothed round trips of near and of far targets.
     round_trips: [Option<RoundTrip>; 2],
     outstanding: Unanswered,
     window: Window,
@@ -133,24 +134,24 @@ pub struct Availability {
     answered_in_a_row: u32,
     next_probe: Option<Time>,
     quality: Probes,
-    /// Probes that never left the host.
+    /// Number of probes that could not be sent.
     not_sent: u64,
-    /// When any target was asked last.
+    /// Time of the last probe to any target.
     asked: Option<Time>,
-    /// When a page was asked last.
+    /// Time of the last probe to a page.
     page_asked: Option<Time>,
-    /// A check of the operator's is down.
+    /// Whether a check of the operator is down.
     check_fails: bool,
     was_present: bool,
-    /// It lacks its address for a moment: nothing is asked, and nothing is judged.
+    /// Whether the address is missing and may come back: no probes are sent and nothing is judged meanwhile.
     is_changing: bool,
     falls: Falls,
-    /// Held down, or captive.
+    /// End of the hold-down, or of the minimum time as captive.
     held_until: Time,
 }
 
 impl Availability {
-    /// A link whose device is not known yet, with one far target. `config` is valid.
+    /// A link whose device is still unknown, with one far target. `config` must be valid.
     pub fn new(now: Time, config: Config, metered: bool) -> Self {
         Availability {
             row: Row::new(now, config.down_consecutive),
@@ -192,17 +193,17 @@ impl Availability {
 
     // ---- getters
 
-    /// What it is by now.
+    /// The state as of the last input.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// When anything was heard last.
+    /// Time of the last packet or answer.
     pub fn heard(&self) -> Time {
         self.heard
     }
 
-    /// Whether it has what it needs to carry packets.
+    /// Whether it has a device, carrier, address and gateway.
     pub fn is_present(&self) -> bool {
         !matches!(self.state, State::Down(DownCause::Absent(_)))
     }
@@ -212,23 +213,23 @@ impl Availability {
         self.is_changing
     }
 
-    /// Whether it ever had.
+    /// Whether it was present at any time.
     pub fn was_present(&self) -> bool {
         self.was_present
     }
 
-    /// The last probe that was judged is lost.
+    /// Whether the last probe that was judged is lost.
     pub fn is_losing(&self) -> bool {
         self.row.lost() > 0
     }
 
-    /// So many losses in a row are no chance on this link.
+    /// How many losses in a row cannot be chance on this link.
     pub fn beyond_chance(&self, now: Time) -> u32 {
         let least = self.config.down_consecutive;
         self.row.beyond_chance(self.quality(now), least)
     }
 
-    /// Since when probes are lost and nothing else is heard, if so.
+    /// Since when probes are lost and nothing else is heard; none otherwise.
     pub fn silent_since(&self) -> Option<Time> {
         let is_silent = matches!(
             self.state,
@@ -237,12 +238,12 @@ impl Availability {
         self.row.since().filter(|_| is_silent)
     }
 
-    /// No other link is in use.
+    /// Whether no other link is in use.
     pub fn is_alone(&self) -> bool {
         self.others.heard.is_none()
     }
 
-    /// It went down without word of any other link.
+    /// Whether it went down while no other link was heard.
     pub fn fell_unseen(&self) -> bool {
         let is_unanswered = matches!(self.state, State::Down(DownCause::Unanswered(_)));
         is_unanswered && self.others.heard.is_some() && self.row.is_without_word()
@@ -263,52 +264,52 @@ impl Availability {
         self.targets.heard()
     }
 
-    /// Lost and all probes of the window.
+    /// Number of lost probes and of all probes in the window.
     pub fn loss(&self) -> (usize, usize) {
         self.window.loss()
     }
 
-    /// Smoothed over the last probes of far targets, or of near ones if no other answers.
+    /// Smoothed round trip of far targets, or of near ones if no far target answers.
     pub fn round_trip(&self) -> Option<Duration> {
         let [near, far] = self.round_trips;
         far.or(near).map(|round_trip| round_trip.smoothed)
     }
 
-    /// Since the beginning.
+    /// Probes since the start.
     pub fn probes_sent(&self) -> u64 {
         self.targets.sent()
     }
 
-    /// Of those, what never left the host.
+    /// Those of them that could not be sent.
     pub fn probes_not_sent(&self) -> u64 {
         self.not_sent
     }
 
-    /// In the order of [`Availability::set_targets`].
+    /// The targets, in the order of [`Availability::set_targets`].
     pub fn targets(&self) -> &[TargetRecord] {
         self.targets.records()
     }
 
-    /// It is used on the word of near targets: nothing that they prove is on the internet.
+    /// Whether only near targets answer, which do not prove that the internet is reachable.
     pub fn is_near_only(&self, now: Time) -> bool {
         let near =
             |record: &TargetRecord| record.reach == Reach::Near && record.last_answer.is_some();
         self.near_counts(now) && self.targets().iter().any(near)
     }
 
-    /// What probes tell of the last minute.
+    /// Figures of the last minute's probes.
     pub fn quality(&self, now: Time) -> ProbeQuality {
         let near_counts = self.near_counts(now);
         self.quality
             .quality(now, |target| self.targets.is_mute(target, near_counts))
     }
 
-    /// Ways of asking that somebody filters, while others are answered.
+    /// Kinds of probes that are filtered somewhere while other kinds are answered.
     pub fn filtered(&self) -> Vec<Kind> {
         self.targets.filtered().collect()
     }
 
-    /// A page that answers otherwise than expected, while that counts.
+    /// Index of a page that answers otherwise than expected, unless another page contradicts it.
     pub fn portal(&self) -> Option<usize> {
         self.targets.portal()
     }
@@ -318,7 +319,7 @@ impl Availability {
         self.falls.within_an_hour(now)
     }
 
-    /// Until when it is held down or captive, if it is.
+    /// Until when it is held down or captive.
     pub fn held_until(&self) -> Option<Time> {
         let is_held = matches!(
             self.state,
@@ -327,7 +328,7 @@ impl Availability {
         is_held.then_some(self.held_until)
     }
 
-    /// How often it went down of late, and the first of those times.
+    /// Number of failures that are not forgotten, and the time of the first.
     pub fn falls(&self, now: Time) -> (usize, Option<Time>) {
         let mut recent = self.falls.recent(now, self.config.hold_forget);
         let first = recent.next();
@@ -336,18 +337,18 @@ impl Availability {
 
     // ---- input
 
-    /// Goes on with other windows. `config` is valid.
+    /// Changes the configuration and keeps the state. `config` must be valid.
     pub fn configure(&mut self, config: Config, metered: bool) {
         self.config = config;
         self.metered = metered;
     }
 
-    /// Where users' answers are met.
+    /// Sets over which links answers to users' packets come back.
     pub fn set_answers(&mut self, answers: Answers) {
         self.answers = answers;
     }
 
-    /// Whom to probe; at least one. What is known of them stays if they are the same.
+    /// Sets the targets; at least one. If they are unchanged, what is known of them is kept.
     pub fn set_targets(&mut self, specs: &[TargetSpec]) {
         if !self.targets.are(specs) {
             self.targets = Targets::new(specs);
@@ -356,9 +357,9 @@ impl Availability {
         }
     }
 
-    /// The device, its carrier, address or gateway came or went. A link seen for the first time is used while it is
-    /// probed; one that was absent is used when it has answered. A change of address is no absence: a link that had its
-    /// address back in time goes on as it was.
+    /// Reports a change of device, carrier, address or gateway. A link that is seen for the first time is used while it is probed;
+    /// one that was absent is used when it has answered. If a link loses its address and has it back in time, its state does not
+    /// change.
     pub fn set_link_state(&mut self, now: Time, link_state: LinkState) {
         match link_state {
             LinkState::Absent(missing) => {
@@ -395,36 +396,36 @@ impl Availability {
         }
     }
 
-    /// How the other links of its family fare by now.
+    /// Reports the state of the family's other links.
     pub fn set_others(&mut self, now: Time, others: Others) {
         self.others = others;
         self.row.hear(now, others.heard);
         self.judge_complaint(now);
     }
 
-    /// Another link wants to be compared with this one.
+    /// Another link needs this one for comparison, so probe it soon.
     pub fn ask_soon(&mut self, now: Time) {
         if self.state == State::Up && !self.is_changing {
             self.enter(now, State::PossiblyDown(Suspicion::Idle));
         }
     }
 
-    /// Whether a check of the operator's is down.
+    /// Reports whether a check of the operator is down.
     pub fn set_check(&mut self, now: Time, fails: bool) {
         self.check_fails = fails;
         self.follow_bar(now);
     }
 
-    /// Lifts a hold-down: no other link is left.
+    /// Ends a hold-down, because no other link is left.
     pub fn release(&mut self, now: Time) {
         if self.state == State::Down(DownCause::HeldDown) {
             self.enter(now, State::Up);
         }
     }
 
-    /// Time passes: probes miss their deadlines, and suspicions arise.
+    /// Handles deadlines of probes, and suspicions that are due.
     ///
-    /// A probe that meets its deadline while packets arrive, and may be queued with them, is waited for longer.
+    /// If a probe is late while packets arrive, it may be queued behind them, and gets more time.
     pub fn tick(&mut self, now: Time, load: &LinkLoad) {
         self.outstanding.forget_old(now);
         self.judge_late_probes(now, load);

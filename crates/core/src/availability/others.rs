@@ -1,25 +1,25 @@
-//! What other links tell of one that is judged.
+//! What the state machine of one link has to know about the other links.
 
 use crate::targets::KindsHeard;
 use crate::time::Time;
 
-/// What is known of the other links of a family, while one is judged.
+/// The other links of a family, together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Others {
-    /// When any of them was last heard of; none: there are no others.
+    /// When a packet or answer last came over any of them; none if there are no others.
     pub heard: Option<Time>,
-    /// When a connection last made progress over one of them.
+    /// When a connection last made progress over any of them.
     pub carried: Option<Time>,
-    /// All of them and this one fell silent at once, and nothing beyond any gateway was heard since.
+    /// All of them and this one fell silent at the same time, and no host beyond any gateway was heard since.
     pub all_silent: bool,
     /// When each kind of far targets last answered over any of them.
     pub kinds: KindsHeard,
-    /// Since when one host complains of one of them: which kinds answer over the others is asked.
+    /// Since when one host's SYNs fail over one of them. Then the other links are probed by every kind, for comparison.
     pub complained: Option<Time>,
 }
 
 impl Others {
-    /// What is known of these and of one more.
+    /// This with one more link.
     pub fn with(self, one: Others) -> Others {
         Others {
             heard: self.heard.max(one.heard),

@@ -1,4 +1,4 @@
-//! Probes that are not answered yet.
+//! Probes that are not yet answered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::targets::ProbeId;
 use crate::time::Time;
 
-/// Answers to probes older than this are not waited for.
+/// Probes older than this are forgotten. A later answer has no effect.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
 const OUTSTANDING_MAX: usize = 128;
 
@@ -15,14 +15,14 @@ pub(super) struct Outstanding {
     pub id: ProbeId,
     pub target: usize,
     pub sent: Time,
-    /// On a link without load.
+    /// Deadline on a link without load.
     pub due: Time,
-    /// For queues.
+    /// Time added to the deadline for queues.
     pub allowance: Duration,
     pub judged: bool,
-    /// Its loss was noted for the link's quality.
+    /// Whether its loss is included in the link's quality.
     pub noted: bool,
-    /// It takes no link down.
+    /// Whether it was sent beside the probes of suspicions, so that its loss takes no link down.
     pub beside: bool,
 }
 
@@ -32,7 +32,7 @@ impl Outstanding {
     }
 }
 
-/// In the order in which they were sent; of too many the oldest are forgotten.
+/// In the order in which they were sent. If there are too many, the oldest are dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unanswered(VecDeque<Outstanding>);
 
@@ -44,7 +44,7 @@ impl Unanswered {
         self.0.push_back(probe);
     }
 
-    /// The probe that `id` names, which is waited for no longer.
+    /// Removes and returns the probe `id`.
     pub fn take(&mut self, id: ProbeId) -> Option<Outstanding> {
         let at = self.0.iter().position(|probe| probe.id == id)?;
         self.0.remove(at)
@@ -66,12 +66,12 @@ impl Unanswered {
         probes.filter(move |probe| !probe.noted && probe.deadline() <= now)
     }
 
-    /// Those that are late may stand in a queue, and are granted the time for it.
+    /// Gives this allowance to all probes that are late, because they may be queued.
     pub fn grant_late(&mut self, now: Time, allowance: Duration) {
         self.late(now).for_each(|probe| probe.allowance = allowance);
     }
 
-    /// Notes the next that is late, and says how it was before.
+    /// Marks the next late probe as judged, and returns it as it was before.
     pub fn note_late(&mut self, now: Time) -> Option<Outstanding> {
         let late = self.late(now).next()?;
         let before = *late;
@@ -79,7 +79,7 @@ impl Unanswered {
         Some(before)
     }
 
-    /// No loss of these takes the link down.
+    /// Marks all as judged, so that their loss does not take the link down.
     pub fn judge_all(&mut self) {
         let probes = self.0.iter_mut().filter(|probe| !probe.beside);
         probes.for_each(|probe| probe.judged = true);

@@ -1,4 +1,4 @@
-//! The smoothed round trip of probes, and how long one is waited for by it.
+//! The smoothed round trip of probes, from which their deadlines follow.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// What the link's load explains of a measured round trip is not the link's own.
+    /// `allowance` is the part of the measured round trip that the link's load explains. It is subtracted.
     pub fn update(before: Option<RoundTrip>, measured: Duration, allowance: Duration) -> RoundTrip {
         let Some(RoundTrip {
             smoothed,

@@ -1,46 +1,48 @@
-//! Probes that are lost one after the other, and how many of them are no chance.
+//! Losses of probes in a row: how many cannot be chance.
 //!
-//! A link that loses a part of its probes anyway is not down for three of them. A row counts when chance makes it once in [`CHANCE`]
-//! rows; and it counts when another link was heard of since it began, or no word came for [`COMMON`]: what all links show at once is
-//! explained by what they have in common.
+//! A link that loses some of its probes anyway must not go down for three losses. A row counts if chance produces it only once in
+//! [`CHANCE`] rows. Its verdict waits until another link was heard since the row began, at most for [`COMMON`]: if all links fail
+//! at once, the cause is probably not the links.
 
 use std::time::Duration;
 
 use crate::quality::ProbeQuality;
 use crate::time::Time;
 
-/// So long a verdict waits for word of another link.
+/// How long a verdict waits until another link is heard.
 pub const COMMON: Duration = Duration::from_secs(1);
-/// By chance a link goes down once in so many rows of probes.
+/// A link goes down by chance once in this many rows.
 pub const CHANCE: f64 = 1e7;
-/// By chance a kind of targets is silent once in so many complaints. Less than of rows: users speak against the link as well.
+/// While users complain, a kind of targets counts as silent by chance once in this many times. It is less than [`CHANCE`], because
+/// the users' evidence comes in addition.
 const SILENCE: f64 = 1e6;
-/// However much a link loses, so many in a row are no chance, ...
+/// However many probes a link loses, this many in a row are enough, ...
 const ROW_MAX: u32 = 20;
-/// ... and so many of each of two kinds, while users complain.
+/// ... and this many of each of two kinds while users complain.
 const SILENT_MAX: u32 = 14;
-/// So many times as much may be lost as is counted: a kind that misses several in a row is mute for a while.
+/// Losses of mute targets are not counted, and a kind is mute after several losses in a row. So the true loss may be this many
+/// times the counted one.
 const UNCOUNTED: f64 = 1.5;
-/// Fewer probes of the last minute say nothing of what it loses.
+/// With fewer probes than this in the last minute, their losses say nothing.
 const MINUTE_LEAST: usize = 20;
-/// What it lost before is remembered for so many answers.
+/// Time constant of the long-term loss, in probes.
 const LOSSY_MEMORY: f64 = 256.0;
 
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// Since the last answer.
+    /// Losses since the last answer.
     lost: u32,
-    /// When the first of these was sent, ...
+    /// When the first of the lost probes was sent, ...
     since: Option<Time>,
     /// ... and the last.
     last: Time,
-    /// So many take the link down.
+    /// How many losses take the link down.
     needed: u32,
-    /// Since when there are so many, while the verdict waits for word of another link, ...
+    /// Since when there are that many, while the verdict waits for another link, ...
     waits: Option<Time>,
-    /// ... and when that came.
+    /// ... and when another link was heard.
     word: Option<Time>,
-    /// The part of its probes that the link loses, as far as it is remembered.
+    /// Long-term share of lost probes.
     lossy: f64,
 }
 
@@ -69,17 +71,17 @@ impl Row {
         self.lost >= self.needed
     }
 
-    /// No more are needed than of a link that loses nothing.
+    /// Whether a row needs no more losses than on a link without loss.
     pub fn is_of_clean_link(&self, least: u32) -> bool {
         self.needed == least
     }
 
-    /// No word of another link came since it began.
+    /// Whether no other link was heard since the row began.
     pub fn is_without_word(&self) -> bool {
         self.word.is_none()
     }
 
-    /// Before a probe is lost that may begin a row: `minute` tells of the last minute, that probe included.
+    /// Sets how many losses a row needs, before its first loss is counted. `minute` includes that loss.
     pub fn expect(&mut self, minute: ProbeQuality, least: u32) {
         if self.lost > 0 {
             return;
@@ -92,19 +94,19 @@ impl Row {
         self.needed = self.beyond_chance(without, least);
     }
 
-    /// So many losses in a row are no chance, by what was lost within a minute.
+    /// How many losses in a row cannot be chance, given the losses of the last minute.
     pub fn beyond_chance(&self, minute: ProbeQuality, least: u32) -> u32 {
         let needed = self.row_of(CHANCE, at_least(minute));
         needed.clamp(least, ROW_MAX.max(least))
     }
 
-    /// While users complain of a link, a kind of targets is silent after so many losses: one, of a link that loses nothing else.
+    /// How many losses make a kind of targets silent while users complain: one on a link without loss, more on a lossy one.
     pub fn silent_after(&self, minute: ProbeQuality, least: u32) -> u32 {
         let row = self.row_of(SILENCE, at_least(minute));
         (1 + row.max(least) - least).min(SILENT_MAX)
     }
 
-    /// So long a row comes by chance once in `chance`, if this part is lost, or what is remembered.
+    /// The length of a row that chance produces once in `chance` rows, if this share or the long-term share of probes is lost.
     fn row_of(&self, chance: f64, part: f64) -> u32 {
         let part = part.max(self.lossy * UNCOUNTED).min(0.9);
         (chance.ln() / -part.ln()).ceil() as u32
@@ -116,22 +118,22 @@ impl Row {
         self.last = sent;
     }
 
-    /// Another link was last heard of then.
+    /// `heard` is when another link was last heard.
     pub fn hear(&mut self, now: Time, heard: Option<Time>) {
         if self.since.is_some_and(|since| heard > Some(since)) {
             self.word.get_or_insert(now);
         }
     }
 
-    /// Whether the verdict can be given. What ends for all links at once ends for each a little earlier or later: word that comes
-    /// while it waits counts with the next loss.
+    /// Whether the verdict may be given. If all links fail at once, they do not fail at exactly the same time. So if another link
+    /// is heard while the verdict waits, that counts only with the next loss.
     pub fn is_ripe(&mut self, now: Time) -> bool {
         let waits = *self.waits.get_or_insert(now);
         let is_word_good = |word: Time| word <= waits || word <= self.last;
         self.word.is_some_and(is_word_good) || now >= waits + COMMON
     }
 
-    /// When it is ripe at the latest, if it waits.
+    /// The latest time at which a waiting verdict is given.
     pub fn ripe_at(&self) -> Option<Time> {
         self.waits.map(|since| since + COMMON)
     }
@@ -140,7 +142,7 @@ impl Row {
         self.waits = None;
     }
 
-    /// An answer came: it was no cut.
+    /// An answer came, so the losses were no outage: they count for the long-term share.
     pub fn learn(&mut self) {
         for lost in std::iter::repeat_n(1.0, self.lost as usize).chain([0.0]) {
             self.lossy += (lost - self.lossy) / LOSSY_MEMORY;
@@ -155,7 +157,7 @@ impl Row {
     }
 }
 
-/// What part was lost lately at least: one and a half standard errors less. Nothing where few were judged, or one was lost.
+/// Lower bound of the loss: the measured share less 1.5 standard errors. Zero if there are few probes, or only one loss.
 fn at_least(minute: ProbeQuality) -> f64 {
     if minute.judged < MINUTE_LEAST || minute.lost < 2 {
         return 0.0;

@@ -1,4 +1,4 @@
-//! What a link is by now, and why.
+//! The states of a link, and their reasons.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use crate::link::Missing;
 /// Why a link is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspicion {
-    /// Seen for the first time: nothing is known of it.
+    /// The link is new, and has not answered yet.
     Unproven,
     /// Packets were sent and nothing came in.
     Silent,
-    /// Packets were sent, and nothing that came in proves that they arrive.
+    /// Packets were sent, and nothing that came in proves that they arrived.
     OneWay,
-    /// Nothing was heard for long.
+    /// Nothing came in for long.
     Idle,
 }
 
@@ -31,17 +31,17 @@ impl fmt::Display for Suspicion {
 /// Why a link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownCause {
-    /// Probes that this suspicion started were lost.
+    /// Probes that this suspicion caused were lost.
     Unanswered(Suspicion),
-    /// It lacks what it needs to carry packets.
+    /// Its device, carrier, address or gateway is missing.
     Absent(Missing),
     /// It is present again after an absence, and has not answered yet.
     Returning,
-    /// It answers, and has gone down too often to be trusted already.
+    /// It answers, but has gone down too often to be used again at once.
     HeldDown,
-    /// Somebody else than who was asked answers for pages.
+    /// A captive portal answers in the place of a page.
     Portal,
-    /// A check of the operator's is down.
+    /// A check of the operator is down.
     Check,
 }
 
@@ -60,21 +60,21 @@ impl fmt::Display for DownCause {
     }
 }
 
-/// UP, POSSIBLY DOWN, DOWN.
+/// The state of a link for one address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// In use.
     Up,
-    /// In use, and probes are on their way.
+    /// In use, and being probed.
     PossiblyDown(Suspicion),
-    /// It answers, and carries nothing of what users begin: it keeps its flows, and takes new ones where no other link is left.
+    /// It answers probes but carries no new connections. It keeps its flows, and takes new ones only if no other link is left.
     Captive,
-    /// Out of use.
+    /// Not in use.
     Down(DownCause),
 }
 
 impl State {
-    /// Whether probes are sent at a pace of their own.
+    /// Whether probes are sent at regular intervals.
     pub(super) fn is_probed(self) -> bool {
         !matches!(self, State::Up | State::Down(DownCause::Absent(_)))
     }

@@ -1,4 +1,4 @@
-//! What becomes of a link when probes are lost, a check or a page speaks against it, or nothing does any more.
+//! Changes the state of a link when probes are lost, and when a check or page fails or recovers.
 
 use super::complaint::Complaint;
 use super::outstanding::Outstanding;
@@ -22,7 +22,7 @@ impl Availability {
         }
     }
 
-    /// What a probe waits for may stand in the ISP's queue with what users receive.
+    /// Whether a late probe may be queued at the ISP, behind packets that users receive.
     fn may_be_queued(&self, now: Time, load: &LinkLoad) -> bool {
         let lately = |at: Time| now.since(at) < self.config.silence;
         match self.answers {
@@ -61,7 +61,7 @@ impl Availability {
         }
     }
 
-    /// Down, if enough is lost, and the verdict is ripe or there is no other link.
+    /// Takes the link down if enough probes are lost, once the verdict may be given or if there is no other link.
     pub(super) fn judge_loss(&mut self, now: Time) {
         let suspicion = match self.state {
             State::PossiblyDown(suspicion) => suspicion,
@@ -80,7 +80,7 @@ impl Availability {
         self.row.is_enough() || self.is_window_lost()
     }
 
-    /// On a link that loses probes anyway, they are no sign.
+    /// Whether the window has too many losses. A link that loses probes anyway is judged by rows only.
     pub(super) fn is_window_lost(&self) -> bool {
         let is_clean = self.row.is_of_clean_link(self.config.down_consecutive);
         is_clean && self.loss().0 >= self.config.down_loss
@@ -91,7 +91,7 @@ impl Availability {
         self.next_probe = self.next_probe.map(|due| due.min(soon));
     }
 
-    /// What keeps the link out of use though it answers.
+    /// The reason why the link must not be used although it answers.
     fn bar(&self) -> Option<DownCause> {
         match self.targets.portal() {
             _ if self.check_fails => Some(DownCause::Check),
@@ -117,7 +117,7 @@ impl Availability {
         }
     }
 
-    /// What becomes of a link that answers.
+    /// The state of a link that has just proved that it works.
     pub(super) fn admitted(&self, now: Time) -> State {
         if let Some(bar) = self.bar() {
             State::Down(bar)
@@ -149,7 +149,7 @@ impl Availability {
         if was_trusted && matches!(state, State::Down(_) | State::Captive) {
             self.fall(now, state);
         }
-        // That it was lost is told by its state. How it fares begins anew when it is back.
+        // The quality figures describe the link while it is up, so they start again.
         if matches!(state, State::Down(_)) {
             self.quality.forget_judged();
         }

@@ -1,4 +1,4 @@
-//! The last probes that were judged, and how many of them are lost.
+//! The results of the last probes, and how many were lost.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use crate::time::Time;
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// None: passive evidence on a link that is down.
+    /// None: evidence by users' flows on a link that is down.
     id: Option<ProbeId>,
     at: Time,
-    /// The target that did not answer.
+    /// The target, if it did not answer.
     lost: Option<usize>,
 }
 
@@ -19,7 +19,7 @@ struct Sample {
 pub(super) struct Window(VecDeque<Sample>);
 
 impl Window {
-    /// An answer to a probe that counted as lost takes the loss back.
+    /// Adds an answer. If the probe was recorded as lost before, that is corrected.
     pub fn answered(&mut self, now: Time, id: Option<ProbeId>, config: &Config) {
         let same = |sample: &&mut Sample| id.is_some() && sample.id == id;
         match self.0.iter_mut().find(same) {
@@ -55,7 +55,7 @@ impl Window {
         self.0.push_back(sample);
     }
 
-    /// Takes back the losses of these targets.
+    /// Removes the losses of these targets.
     pub fn forget_of(&mut self, is_mute: impl Fn(usize) -> bool) {
         self.0.retain(|sample| !sample.lost.is_some_and(&is_mute));
     }

@@ -1,4 +1,4 @@
-//! Why a configuration makes no balancer.
+//! Errors of configurations from which no balancer can be built.
 
 use anabranch_policy::abi::{self, MAX_CLASSES, TIERS_MAX};
 
@@ -7,7 +7,7 @@ use crate::class::{ClassId, ClassSpec, Classes};
 use crate::config::{Config, ConfigError};
 use crate::link::{LinkId, LinkSpec, RateNeed};
 
-/// Why no balancer can be built of a configuration.
+/// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum BuildError {
@@ -84,7 +84,7 @@ pub(super) fn check_classes(
     Ok(())
 }
 
-/// A class needs to know the rates of the links that it names.
+/// Checks that the links of a class declare the rates that its policy needs.
 fn check_rates(spec: &ClassSpec, links: &[LinkSpec]) -> Result<(), BuildError> {
     let need = spec.algorithm.needs_rate();
     let mut named = (0..)

@@ -1,5 +1,5 @@
-//! The state of a class: the links that its new flows take, the window in which flows are distributed by weight, and what happens to
-//! its flows on other links.
+//! The state of a class: the links that its new flows take, the window in which flows are distributed by weight, and what happens
+//! to its flows on other links.
 
 use std::ops::BitOr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::rules::{Direction, WhenNone};
 use crate::time::Time;
 use crate::weights;
 
-/// Bound on the surplus of a link that is compensated for: hosts that are bound to one link may cause any surplus.
+/// Bound on the surplus of a link that is compensated for. Hosts that are bound to a link can cause any surplus.
 const SURPLUS_MAX_MILLI: i64 = 16_000;
 
 /// A UDP flow that was idle for this time can move to another link without its host noticing.
@@ -26,13 +26,13 @@ pub const UDP_PAUSE: Duration = Duration::from_secs(1);
 /// UDP flows that never pause are moved after this.
 const MOVE_WITHIN: Duration = Duration::from_secs(4);
 
-/// What one link is to one class.
+/// The state of one link in one class.
 #[derive(Clone, Debug)]
 struct Share {
-    /// The traffic counters when the current measuring period began.
+    /// The traffic counters at the begin of the current measuring period.
     period_carried: abi::Traffic,
     period_dispatched: u64,
-    /// Flows beyond its share that it was given in earlier periods of this window, in thousandths of a flow.
+    /// Thousandths of flows that it got beyond its share in earlier periods of this window.
     surplus_milli: i64,
     weight: u32,
     leaving: PerFamily<Leaving>,
@@ -43,7 +43,7 @@ struct Share {
 struct Leaving {
     /// Since when better links take its new flows, and when its UDP flows were last moved.
     outranked: Option<(Time, Time)>,
-    /// How many of the link's losses (`Path::losses`) have ended flows; for the rest, no other link could take them yet.
+    /// How many of the link's losses (`Path::losses`) have ended flows. For the others no link could take the flows yet.
     ended: u64,
 }
 
@@ -62,11 +62,11 @@ impl Default for Share {
 /// The links that flows of one family may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Paths {
-    /// For new flows.
+    /// Links for new flows.
     pub(super) usable: LinkSet,
-    /// For connection attempts that have failed on all links before: one set for each further tier.
+    /// Links for connection attempts that have failed on all links before: one set for each further tier.
     spare: [LinkSet; SPARE_MAX],
-    /// For flows that a route of the host binds to a link.
+    /// Links for flows that the host's routing binds to a link.
     working: LinkSet,
     without: abi::Without,
 }
@@ -104,16 +104,16 @@ pub(super) struct Class {
     own: Option<Own>,
     /// The links that work, by tier.
     found: PerFamily<Paths>,
-    /// Those of them to which an own policy gives a weight.
+    /// Those of them with a weight of the own policy.
     paths: PerFamily<Paths>,
     period_began: Time,
-    /// Changes that a new configuration asks for, until the next [`settle`](Self::settle).
+    /// What a new configuration requires at the next [`settle`](Self::settle).
     due: Due,
     installed: PerFamily<Option<Choice>>,
     pending: PerFamily<Option<Choice>>,
 }
 
-/// What a change asks for.
+/// What a change requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
@@ -141,7 +141,7 @@ impl Class {
         }
     }
 
-    /// Keeps its state as the same class under another configuration; `stays` tells which links are the same.
+    /// Takes over the state of the same class under the former configuration; `stays` says which links are the same.
     pub(super) fn succeed(&mut self, before: Class, stays: &[bool], same_links: bool) {
         self.installed = before.installed;
         if same_links && before.spec.algorithm == self.spec.algorithm {
@@ -169,17 +169,17 @@ impl Class {
         all.fold(LinkSet::default(), LinkSet::bitor)
     }
 
-    /// It sends its packets one by one, over this link among others.
+    /// Whether it distributes packets one by one, and over this link.
     pub(super) fn spreads_over(&self, link: LinkId) -> bool {
         self.spec.algorithm.granularity == Granularity::Packet && self.spec.names(link)
     }
 
-    /// Its measure asks a fixed node.
+    /// Whether its measure needs the fixed node.
     pub(super) fn needs_node(&self) -> bool {
         self.spec.algorithm.needs_node()
     }
 
-    /// Its measure changes with each answer of the fixed node.
+    /// Whether its measure changes with each answer of the fixed node.
     pub(super) fn is_back_to_back(&self) -> bool {
         self.spec.algorithm.measure.is_back_to_back()
     }
@@ -211,7 +211,7 @@ impl Class {
 
     // ---- which links
 
-    /// Brings its links up to date; `default` are those of the default class, for any other.
+    /// Updates the links; `default` are those of the default class, for any other class.
     pub(super) fn settle(&mut self, now: Time, links: &Links, default: Option<&PerFamily<Paths>>) {
         let found = PerFamily::from_fn(|family| {
             let default = default.map(|paths| &paths[family]);
@@ -286,8 +286,8 @@ impl Class {
         }
     }
 
-    /// Whether an end that nobody has heard of yet still follows. One that nobody takes the flows of any more follows again when
-    /// somebody does.
+    /// Whether flows still have to end, for an event that was not polled yet. If no link can take the flows any more, the end is
+    /// postponed until one can.
     pub(super) fn still_ends(&mut self, links: &Links, link: LinkId, family: Family) -> bool {
         let usable = self.paths[family].usable;
         let mut all = links.iter().zip(&mut self.shares);
@@ -344,7 +344,7 @@ impl Class {
         self.own.is_some()
     }
 
-    /// When its measuring period ends, if it has any.
+    /// When its measuring period ends; none without a period.
     pub(super) fn period_end(&self) -> Option<Time> {
         let period = self.spec.algorithm.period?;
         Some(self.period_began + period)
@@ -358,10 +358,10 @@ impl Class {
         self.begin_period(now, links);
     }
 
-    /// The surplus of each usable link: flows that it was given in the period that ends, less its share.
+    /// Adds the surplus of the period that ends: for each usable link, the flows that it got less its share.
     ///
-    /// Without this, every period would begin with a flow to each link, however small its weight, before the greatest
-    /// gets its second (eq. 4 with all SD = 0); and where flows are fewer than periods, the greatest would get them all.
+    /// Without this, each period would begin with a flow to each link, however small its weight, before the greatest weight gets
+    /// its second flow (eq. 4 with all SD = 0). And with fewer flows than periods, the greatest weight would get them all.
     fn add_up_surplus(&mut self, links: &Links) {
         let usable = self.usable();
         let all = links.iter().zip(&mut self.shares);
@@ -380,8 +380,8 @@ impl Class {
         }
     }
 
-    /// How many flows a link begins the period with, so that eq. 4 makes up for the surplus: the surplus, and on top the
-    /// same number of flows per weight for every link, just so many that none is negative.
+    /// The number of flows with which a link begins the period, so that eq. 4 compensates for the surplus: the surplus plus
+    /// the same number of flows per weight for each link, just enough that none is negative.
     fn flows_ahead(&self, links: &Links, share: &Share) -> u32 {
         let (among, all) = (self.usable(), links.ids().zip(&self.shares));
         let usable = all.filter(|(id, _)| among.contains(*id));
@@ -393,7 +393,7 @@ impl Class {
         u32::try_from((ahead_milli + 500) / 1000).unwrap_or(u32::MAX)
     }
 
-    /// Begins a period: measures the links, computes weights, and counts dispatched flows from here on.
+    /// Begins a period: measures the links, computes weights, and resets the counts of dispatched flows.
     fn begin_period(&mut self, now: Time, links: &Links) {
         self.period_began = now;
         self.ask_own(now, links);
@@ -478,7 +478,7 @@ impl Class {
                 let own = self.own.as_ref().map(Own::weights);
                 (own.unwrap_or_default().to_vec(), Better::More)
             }
-            // The data path has the measure; weights say by what it is divided.
+            // The data path takes the measure itself, and weights are its divisors.
             Taken::AtChoice(_) | Taken::Never => {
                 let weights = links.specs().map(|spec| weighting.of(spec, direction));
                 (weights.collect(), Better::More)
@@ -497,7 +497,7 @@ impl Class {
 
     // ---- the choice
 
-    /// Has the choices installed as they stand, those that differ, if the counters are known from which they count.
+    /// Offers the present choices for installation if they differ from the installed ones. It waits for the first counters.
     pub(super) fn offer(&mut self, links: &Links) {
         if links.counted.is_none() {
             return;
@@ -509,7 +509,7 @@ impl Class {
         });
     }
 
-    /// What it is in all families: among no links yet.
+    /// The part of the choice that all families share, still without links.
     fn choice(&self, links: &Links) -> Choice {
         let ClassSpec {
             algorithm,
@@ -573,7 +573,7 @@ impl Share {
     }
 }
 
-/// What flows of a link have to do.
+/// What the flows of a link have to do.
 enum Leave {
     AtOnce,
     /// UDP flows that were idle for this time leave the link.
@@ -601,7 +601,7 @@ impl Leave {
 }
 
 impl Leaving {
-    /// The link works, and better ones take its new flows.
+    /// The flows of a link that works while better links take its new flows.
     fn rest(&mut self, now: Time, on_return: OnReturn) -> Option<Leave> {
         let first = self.outranked.is_none();
         let (since, moved) = *self.outranked.get_or_insert((now, now));

@@ -25,7 +25,7 @@ const QUIET_POLLS: u32 = 4;
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// Flows do not end while the carrier is missing for less than this: a plug is moved, or a switch negotiates again.
 const BOUNCE: Duration = Duration::from_millis(400);
-/// How long a link whose carrier is back may take to answer, and a link that failed with all others to come back after them.
+/// How long a link may take to answer after its carrier is back, and to come back after the others if it failed together with them.
 const FOLLOW: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Link {
     pub(super) recent: Flows,
     /// Round trips to the fixed node, measured while [`Links::node`] is set.
     pub(super) rounds: Rounds,
-    /// False until the first counters: they have what was carried before, which is no traffic to judge by.
+    /// False until the first counters. These include earlier traffic, which says nothing about the present.
     is_counted: bool,
 }
 
@@ -66,8 +66,8 @@ pub(super) struct Path {
 /// What a path that is down waits for before its flows end, since it may come back.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
-    /// Since when it has been in this state. If it failed together with all links: since when another link has been there to take its
-    /// flows.
+    /// Since when it has been in this state. If it failed together with all links: since when another link has been there to take
+    /// its flows.
     since: Time,
     state: State,
     /// It failed while all others were silent, or as the last of those that failed together.
@@ -105,8 +105,8 @@ impl Link {
         }
     }
 
-    /// Goes on with NAT where there was none, or without. Its flows have endpoints that it cannot carry any more, and it is
-    /// in use again when its state is told anew, after their end.
+    /// Handles a change between NAT and no NAT. The link cannot carry its flows any more. It is used again when its
+    /// state is reported, which must be after their end.
     fn turn(&mut self, before: &Link) {
         self.admin = before.admin;
         for (family, path) in self.paths.iter_mut() {
@@ -116,7 +116,7 @@ impl Link {
         }
     }
 
-    /// What it has carried since the last reading.
+    /// The traffic since the last reading.
     fn count(&mut self, now: Time, counters: LinkCounters) -> Traffic {
         let before = std::mem::replace(&mut self.counters, counters);
         let was_counted = std::mem::replace(&mut self.is_counted, true);
@@ -152,7 +152,7 @@ impl Link {
         }
     }
 
-    /// From one packet to the next that tells how long they may be.
+    /// Time between two checks of the path MTU.
     pub(super) fn length_period(&self, config: &Config) -> Duration {
         PERIOD * config.times_rarer(self.spec.metered)
     }
@@ -172,12 +172,12 @@ impl Link {
         is_down && now.since(path.down_since) < AT_ONCE
     }
 
-    /// It carries connections that users open, as far as is known.
+    /// Whether it carries new connections of users, as far as is known.
     fn carries(&self, family: Family) -> bool {
         self.is_eligible(family) && self.paths[family].carries()
     }
 
-    /// Flows that are bound to it cannot continue there, or must not.
+    /// Whether the flows bound to it cannot or must not continue there.
     pub(super) fn is_lost(&self, family: Family) -> bool {
         self.admin == Admin::Down || !self.paths[family].works()
     }
@@ -208,7 +208,7 @@ impl Path {
         self.works() && self.availability.state() != State::Captive
     }
 
-    /// A suspicion is not shown before its first probe is lost: most suspicions end there.
+    /// The state for display. A suspicion is shown only when its first probe is lost, because most suspicions end before.
     pub(super) fn shown_state(&self) -> State {
         match self.availability.state() {
             State::PossiblyDown(suspicion)
@@ -232,12 +232,12 @@ impl Path {
         self.mtu.next(now, row, period)
     }
 
-    /// When it is time.
+    /// When the next packet that searches for the path MTU is due.
     pub(super) fn length_due(&self) -> Option<Time> {
         self.mtu.next_at().filter(|_| self.works())
     }
 
-    /// What has not been told of that.
+    /// The event of a changed path MTU, if it was not returned yet.
     fn tell_length(
         &mut self,
         link: LinkId,
@@ -263,7 +263,7 @@ impl Path {
         });
     }
 
-    /// Its flows end when a cause that may be temporary has lasted too long. `others`: another link can take them.
+    /// Ends its flows when a cause that may be temporary has lasted too long. `others`: another link can take them.
     fn end_flows_in_time(&mut self, now: Time, others: bool) {
         let state = self.availability.state();
         let Some(mut leaving) = self.leaving.filter(|_| !self.works()) else {
@@ -293,7 +293,7 @@ impl Path {
         }
     }
 
-    /// What has not been told of its state.
+    /// The event of a changed state, if it was not returned yet.
     fn tell(
         &mut self,
         now: Time,
@@ -370,7 +370,7 @@ impl Links {
         }
     }
 
-    /// Goes on under another configuration: a link that keeps its place, its name and its NAT, as the same.
+    /// Takes over the state of links under the former configuration: of each with the same place, name and NAT.
     pub(super) fn succeed(&mut self, before: Links, config: &Config) {
         self.counted = before.counted;
         self.all_silent = before.all_silent;
@@ -405,7 +405,8 @@ impl Links {
         self.ids().zip(&mut self.all)
     }
 
-    /// Where the answers of each link can arrive: it depends on its NAT, and on whether a class uses it packet by packet.
+    /// Sets over which links the answers of each link come back. That depends on its NAT, and on whether a class uses it packet by
+    /// packet.
     pub(super) fn listen(&mut self, is_per_packet: impl Fn(LinkId) -> bool) {
         for (id, link) in self.iter_mut() {
             let answers = match link.spec.routed {
@@ -434,9 +435,9 @@ impl Links {
 
     /// The links that new flows of a family may take.
     ///
-    /// Captive links are among them if there are no others. If probes say that every link is down, all links that are present are used
-    /// nevertheless: either only the probes' targets have failed, or nothing is lost by trying, because a refused flow would fail for
-    /// certain.
+    /// Captive links are among them if there are no others. If probes say that every link is down, all links that are present are
+    /// used nevertheless: either only the probes' targets have failed, or nothing is lost by trying, because a refused flow would
+    /// fail for certain.
     pub(super) fn working(&self, family: Family) -> LinkSet {
         let carry = self.those(|link| link.carries(family));
         let alive = || self.those(|link| link.is_alive(family));
@@ -521,7 +522,7 @@ impl Links {
         Some(FoundMtu { bytes, is_alike })
     }
 
-    /// What has not been told of that.
+    /// The events of changed path MTUs that were not returned yet.
     pub(super) fn tell_lengths(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for (id, family) in self
@@ -535,7 +536,8 @@ impl Links {
         events
     }
 
-    /// Tells every link the state of the others. When one begins to lose probes, the others from which nothing came since are probed.
+    /// Gives every link the state of the others. When one begins to lose probes, those others are probed from which nothing came
+    /// since.
     fn compare(&mut self, now: Time, family: Family) {
         self.follow_silence(now, family);
         let all_silent = self.all_silent[family].is_some();
@@ -573,7 +575,8 @@ impl Links {
         }
     }
 
-    /// All links that carry a family fell silent together, and since then no answer came from beyond their gateways.
+    /// Updates since when all links of a family are silent, which fell silent together and had no answer from beyond their gateways
+    /// since.
     fn follow_silence(&mut self, now: Time, family: Family) {
         let eligible = self.all.iter().filter(|link| link.is_eligible(family));
         let paths = || {
@@ -605,7 +608,7 @@ impl Links {
     }
 }
 
-/// What was counted between two readings; nothing if the counters were reset.
+/// The traffic between two readings; zero if the counters were reset.
 pub(super) fn difference(before: &Traffic, after: &Traffic) -> Traffic {
     let of = |field: fn(&Traffic) -> u64| field(after).checked_sub(field(before));
     let all = || {

@@ -1,4 +1,4 @@
-//! A policy of one's own at work in a class: what it is shown, and what it said last.
+//! An own policy in a class: the views that it gets, and its last weights.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ pub(super) struct Own {
     weights: Vec<u64>,
 }
 
-/// What one link was seen to do.
+/// What one link did in a period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
-    /// At its end.
+    /// Counters at its end.
     counters: LinkCounters,
     up_bps: u64,
     down_bps: u64,
@@ -32,7 +32,7 @@ struct Period {
 }
 
 impl Own {
-    /// If the algorithm has one.
+    /// The own policy of an algorithm, if it has one.
     pub(super) fn of(algorithm: &Algorithm, links: usize) -> Option<Own> {
         let Taken::ByPolicy(make) = algorithm.measure.taken else {
             return None;
@@ -45,7 +45,7 @@ impl Own {
         })
     }
 
-    /// A period ends.
+    /// Ends a period.
     pub(super) fn count(&mut self, now: Time, links: &Links) {
         let before = self.counted.replace(now);
         let elapsed = before.map_or(Duration::ZERO, |before| now.since(before));
@@ -66,12 +66,12 @@ impl Own {
         self.weights.resize(views.len(), 0);
     }
 
-    /// As it said last, in the order of the links' ids.
+    /// Its last weights, in the order of the links' ids.
     pub(super) fn weights(&self) -> &[u64] {
         &self.weights
     }
 
-    /// Of these links those with a weight, or all if it gave none of them any.
+    /// Those of `usable` that have a weight, or all of them if none has.
     pub(super) fn among(&self, usable: LinkSet) -> LinkSet {
         let weighted = (0..).map(LinkId).zip(&self.weights);
         let weighted = weighted.filter(|(_, weight)| **weight > 0);
@@ -81,7 +81,7 @@ impl Own {
 }
 
 impl Period {
-    /// The one that ends with these counters. Of no time, or of counters that began anew, it has nothing.
+    /// The period that ends with these counters. It is empty if it has no length, or if the counters were reset.
     fn next(&self, counters: LinkCounters, elapsed: Duration) -> Period {
         let (before, now) = (self.counters.carried(), counters.carried());
         let dispatched = counters.flows.dispatched;

@@ -1,4 +1,4 @@
-//! What is to be done, and when: the balancer's `poll_…`.
+//! The `poll_…` methods: what has to be done, and when.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::survey::Question;
 use crate::time::Time;
 
 impl Balancer {
-    /// The choice of a class for a family to install, if it differs from its last.
+    /// The choice to install for a class and family, if it differs from the installed one.
     pub fn poll_choice(&mut self) -> Option<(ClassId, Family, Choice)> {
         let mut classes = self.classes.iter_mut();
         classes.find_map(|(id, class)| {
@@ -91,7 +91,7 @@ impl Balancer {
         })
     }
 
-    /// The next question that is due to a destination that is used much.
+    /// The next survey probe that is due.
     pub fn poll_question(&mut self, now: Time) -> Option<Question> {
         let classes = &self.classes;
         self.surveys.iter_mut().find_map(|(class, survey)| {
@@ -134,7 +134,7 @@ impl Balancer {
             .fold((counters, Wakeup::Counters), Ord::min)
     }
 
-    /// Of round trips to the fixed node.
+    /// Timeouts of the round trips to the fixed node.
     pub(super) fn rounds(&self) -> impl Iterator<Item = (Time, Wakeup)> {
         let families = self.links.node.into_iter();
         families.flat_map(|family| {
@@ -157,8 +157,8 @@ impl Balancer {
         surveys.map(|(class, survey)| (survey.due(), Wakeup::Question(*class)))
     }
 
-    /// Of the class whose measuring period ends first. Where nothing is carried there is nothing to measure: it ends with the next
-    /// reading, unless a policy of one's own is to be asked.
+    /// The end of the measuring period that ends first. While no link carries anything, there is nothing to measure, and the period
+    /// ends with the next reading of counters, unless an own policy has to be called.
     pub(super) fn period_end(&self) -> Option<(Time, Wakeup)> {
         self.links.counted?;
         let is_quiet = self.is_quiet();
@@ -168,7 +168,7 @@ impl Balancer {
         ends.min().map(|at| (at, Wakeup::Counters))
     }
 
-    /// Nothing was carried of late: whoever drives the balancer may look around less often.
+    /// Whether nothing was carried lately. Then the driver may read counters less often.
     pub fn is_quiet(&self) -> bool {
         self.links.is_quiet()
     }

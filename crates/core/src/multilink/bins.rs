@@ -1,11 +1,11 @@
-//! Which sublink each bin has.
+//! The table that assigns each bin to a sublink.
 
 use anabranch_policy::abi::BINS;
 use anabranch_policy::spread::Table;
 
 use super::{BinId, Move, SublinkId, TrunkError, sublinks};
 
-/// The table of a trunk: every bin has one of its sublinks.
+/// The table of a trunk: the sublink of each bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bins {
     table: Table,
@@ -13,15 +13,15 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// Bin `i` on sublink `i mod count`.
+    /// Assigns bin `i` to sublink `i mod count`.
     pub fn new(count: usize) -> Result<Self, TrunkError> {
         let sublinks = sublinks(count)?;
         let table = std::array::from_fn(|bin| (bin % count) as u16);
         Ok(Bins { table, sublinks })
     }
 
-    /// The table as the packet path has it. Bins on a sublink that the trunk lacks go where [`Bins::new`] puts them, so
-    /// the packet path has to be told the result.
+    /// Takes over the data path's table. A bin on a sublink that the trunk does not have goes where [`Bins::new`] puts it, so the
+    /// result has to be written back.
     pub fn adopt(count: usize, table: &Table) -> Result<Self, TrunkError> {
         let mut bins = Bins::new(count)?;
         for (ours, &theirs) in bins.table.iter_mut().zip(table) {
@@ -32,7 +32,7 @@ impl Bins {
         Ok(bins)
     }
 
-    /// As the packet path wants it.
+    /// In the form of the data path.
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -1,4 +1,4 @@
-//! DH and DHFV: when to look, and what to move.
+//! The controller of DH and DHFV: it decides when to look at queues, and which bins to move.
 
 use std::time::Duration;
 
@@ -141,7 +141,7 @@ impl Controller {
         moves
     }
 
-    /// Where the overloaded sublink's bins go; none if no sublink is lighter.
+    /// The sublink to which bins of the overloaded one move; none if no sublink is lighter.
     fn target(
         &self,
         queues: &[Queue],
@@ -162,7 +162,7 @@ impl Controller {
         }
     }
 
-    /// The bins that the overloaded sublink gives away.
+    /// The bins that leave the overloaded sublink.
     fn relieve(&self, from: SublinkId, random: &mut impl FnMut() -> u32) -> Vec<BinId> {
         match &self.scheme {
             Scheme::Dh { moved_percent, .. } => {
@@ -187,12 +187,12 @@ fn sample(mut bins: Vec<BinId>, percent: u8, random: &mut impl FnMut() -> u32) -
     bins
 }
 
-/// Uniform below `bound`.
+/// A random number below `bound`, uniformly distributed.
 fn below(bound: usize, random: &mut impl FnMut() -> u32) -> usize {
     ((u64::from(random()) * bound as u64) >> 32) as usize
 }
 
-/// Something done once a period.
+/// A periodic timer.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     due: Time,
@@ -207,7 +207,7 @@ impl Ticks {
         }
     }
 
-    /// Whether it is time; if so, the next is due a period after this one was.
+    /// Whether the period is over. Then the next one ends a period later, or a period from now if whole periods were missed.
     fn tick(&mut self, now: Time) -> bool {
         if now < self.due {
             return false;

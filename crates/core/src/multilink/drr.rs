@@ -1,4 +1,4 @@
-//! Packet by packet over all sublinks.
+//! Deficit round robin: packet by packet over all sublinks.
 
 use anabranch_policy::abi::{self, MAX_LINKS};
 
@@ -6,8 +6,8 @@ use super::{SublinkId, TrunkError, sublinks};
 
 /// Deficit round robin: `bpf/policy/drr.h` over the sublinks of one trunk.
 ///
-/// After a visit a sublink has carried all that it was ever granted but less than one packet, so the bytes follow the
-/// quanta closer than by any hash. Packets of one flow take all sublinks and may overtake each other.
+/// After each visit, the bytes that a sublink has carried differ by less than one packet from what it was granted, so the shares
+/// follow the quanta more closely than with any hash. Packets of one flow take different sublinks and may overtake each other.
 #[derive(Clone, Debug)]
 pub struct Drr {
     quanta_bytes: [u32; MAX_LINKS],

@@ -1,24 +1,24 @@
-//! A trunk: one logical link over parallel sublinks, kept even by moving bins (Jo, Kim, Chao, Merat 2002).
+//! A trunk: one logical link over parallel sublinks, balanced by moving bins (Jo, Kim, Chao, Merat 2002).
 //!
-//! A flow must not be reordered, so it is hashed, and its hash names one of 1024 bins; the packet path looks up the
-//! bin's sublink in a table ([`spread::by_bin`](anabranch_policy::spread::by_bin)) and counts the bin's bytes. Every
-//! 25 ms the [`Controller`] reads the sublinks' queues. A sublink is *overloaded* if its queue exceeds half its buffer
-//! and does not shrink: a queue that is shorter than at the last check shows that the last move already works. From an
-//! overloaded sublink bins move to another, whose queue fills less of its buffer:
+//! A flow must not be reordered. So its hash selects one of 1024 bins, and the data path looks up the bin's sublink in a table
+//! ([`spread::by_bin`](anabranch_policy::spread::by_bin)) and counts the bin's bytes. Every 25 ms the [`Controller`] reads the
+//! sublinks' queues. A sublink is *overloaded* if its queue exceeds half its buffer and does not shrink: a queue that is shorter
+//! than at the last check shows that the last move already has an effect. Bins move from an overloaded sublink to another one,
+//! whose queue fills less of its buffer:
 //!
 //! | scheme | bins that move | to |
 //! |---|---|---|
-//! | DH | a tenth of the sublink's, drawn at random | the lightest sublink, one drawn at random of equally light ones; or one drawn of all that are lighter, as [`Recipient`] says |
-//! | DHFV | the one that carried most in the last 100 ms, or as [`BinChoice`] says | the lightest, of equally light ones that whose bins carried least in the last 100 ms |
+//! | DH | a tenth of the sublink's bins, drawn at random | the lightest sublink, at random among equally light ones; or any lighter one at random, as [`Recipient`] says |
+//! | DHFV | the bin that carried most in the last 100 ms, or as [`BinChoice`] says | the lightest sublink; of equally light ones that whose bins carried least in the last 100 ms |
 //!
-//! Every move may reorder the flows of its bin once. DH moves many bins to hit the one that matters; DHFV knows it.
+//! Each move may reorder the flows of its bin once. DH does not know which bin causes the load, and moves many; DHFV knows it.
 //!
-//! The controller reads no clock and touches no queue: [`Controller::wakeup`] says when it wants what, the driver calls
+//! The controller reads no clock and accesses no queue. [`Controller::wakeup`] says what it needs and when. The driver calls
 //! [`record_volumes`](Controller::record_volumes) and [`check_queues`](Controller::check_queues), and writes the
-//! [`Move`]s into the packet path's table. It never moves a bin to a sublink that is unusable, and leaves the bins of
-//! an unusable one where they are: the packet path sends around it, and finds them in place when it returns.
+//! [`Move`]s into the data path's table. The controller never moves a bin to a sublink that is unusable, and leaves the bins of
+//! an unusable sublink where they are: the data path uses other sublinks for them until it returns.
 //!
-//! [`Drr`] is what this is compared with: packet by packet, as even as can be, and indifferent to order.
+//! [`Drr`] is the scheme for comparison: packet by packet, as even as possible, and without regard to order.
 
 mod bins;
 mod controller;

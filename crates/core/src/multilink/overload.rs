@@ -1,10 +1,10 @@
-//! Which sublinks are overloaded, and which take from them.
+//! Decides which sublinks are overloaded, and which are lighter.
 
 use std::cmp::Ordering;
 
 use super::{Queue, SublinkId};
 
-/// Compares every check with the one before.
+/// Remembers the queues of the previous check.
 #[derive(Clone, Debug)]
 pub struct Watch {
     last_bytes: Vec<u64>,
@@ -74,7 +74,7 @@ pub fn lighter(queues: &[Queue], from: SublinkId) -> Vec<SublinkId> {
         .collect()
 }
 
-/// Compares the parts of their buffers that two queues fill.
+/// Compares two queues by the share of their buffers that they fill.
 fn fill(a: &Queue, b: &Queue) -> Ordering {
     (u128::from(a.length_bytes) * buffer(b)).cmp(&(u128::from(b.length_bytes) * buffer(a)))
 }

@@ -1,4 +1,4 @@
-//! How a trunk is shared: what of each sublink is known, and at which grain packets are kept together.
+//! The schemes that distribute packets over the sublinks of a trunk.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 use super::Parameters;
 use crate::catalogue::{Cost, Facts, Needs, Parameter, Parts, Target, in_ms};
 
-/// Longer than sublinks of one trunk differ in delay: with the buffers of Jo 2002, 100 ms each, half full.
+/// Default gap of flowlets. It is longer than the delays of a trunk's sublinks differ, with half-full buffers of 100 ms each (Jo
+/// 2002).
 pub const FLOWLET_GAP: Duration = Duration::from_millis(50);
 
 /// Serialized with every default filled in, in SI units.
@@ -25,7 +26,7 @@ pub enum Spread {
     Drr,
     /// A flow chooses anew, at random, after every gap of so long.
     Flowlet {
-        /// Without a packet of the flow.
+        /// Time without a packet of the flow.
         #[serde(rename = "gap_s", serialize_with = "seconds")]
         gap: Duration,
     },
@@ -35,12 +36,12 @@ pub enum Spread {
     Bonding,
     /// Packet by packet as DRR, with sequence numbers by which the far end restores the order (RFC 1990). For comparisons.
     Mlppp,
-    /// The undivided link: what every other is measured against.
+    /// One undivided link, the reference for all others.
     Single,
 }
 
 impl Spread {
-    /// As the program at the trunk's device knows it; what only scenarios have, as the nearest that it knows.
+    /// The scheme for the program at the trunk's device. A scheme that only scenarios have is replaced by the most similar one.
     pub fn program(self) -> abi::Spread {
         match self {
             Spread::Hash | Spread::Bonding | Spread::Single => abi::Spread::Hash,
@@ -51,12 +52,12 @@ impl Spread {
         }
     }
 
-    /// Somebody watches the queues and moves bins.
+    /// Whether the controller watches the queues and moves bins.
     pub fn is_dynamic(self) -> bool {
         matches!(self, Spread::Dh | Spread::Dhfv)
     }
 
-    /// What the data path keeps for it.
+    /// What the data path stores for it, in words.
     fn state(self) -> &'static str {
         match self {
             Spread::Hash | Spread::Rendezvous | Spread::Bonding | Spread::Single => "nothing",

@@ -1,4 +1,4 @@
-//! What every bin carried of late.
+//! Counts what each bin carried lately.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use anabranch_policy::abi::BINS;
 
 use super::{BinChoice, BinId, Bins, SublinkId};
 
-/// Bytes that every bin has carried since the beginning, as the packet path counts them.
+/// Total bytes of each bin, as the data path counts them.
 pub type Counters = [u64; BINS];
 
 /// The bytes of every bin in the last slots, oldest first, and their sum.
@@ -19,7 +19,7 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Nothing is known of what was carried before `counters`.
+    /// Counting starts at `counters`.
     pub fn new(slots: usize, counters: &Counters) -> Self {
         Volumes {
             counters: Box::new(*counters),
@@ -28,7 +28,7 @@ impl Volumes {
         }
     }
 
-    /// Ends a slot. A counter that went backwards was replaced, and counts as nothing carried.
+    /// Ends a slot. If a counter went backwards, it was replaced: the slot counts as 0.
     pub fn record(&mut self, counters: &Counters) {
         let Some(mut slot) = self.slots.pop_front() else {
             return;
@@ -46,7 +46,8 @@ impl Volumes {
         self.sums[bin.index()]
     }
 
-    /// One of the sublink's bins that carried anything; of equals, the first. `below` draws uniformly below its argument.
+    /// One of the sublink's bins that carried anything, of equal ones the first. `below` returns a random number below its
+    /// argument.
     pub fn choose(
         &self,
         choice: BinChoice,
@@ -67,7 +68,7 @@ impl Volumes {
         }
     }
 
-    /// What the bins that the sublink has carried, wherever they were.
+    /// Bytes of the bins that the sublink has now, wherever these were when they carried them.
     pub fn total(&self, bins: &Bins, sublink: SublinkId) -> u64 {
         bins.of(sublink).map(|bin| self.of(bin)).sum()
     }

@@ -8,36 +8,36 @@ use crate::link::{Direction, LinkId, LinkSet, OnReturn};
 use crate::sessions::Sessions;
 use crate::typed::Typed;
 
-/// What becomes of the traffic of one class. What is not said is as in the default class.
+/// How the traffic of one class is handled. What is not set is as in the default class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// Of no other class.
+    /// Unique among classes.
     pub name: String,
     /// How a link is chosen.
     pub policy: Option<Typed<Algorithm>>,
-    /// For what the choice holds, in place of the policy's own.
+    /// What a choice holds for, in place of the policy's own granularity.
     pub granularity: Option<Granularity>,
-    /// The links by name, those to use first before those to use when none of them is left. None: all links, as their
-    /// `metered` says. An empty list: no link, so that `when_none` decides.
+    /// Names of links in tiers: a tier is used if no link of the tiers before is left. None: all links, unmetered before metered.
+    /// An empty list: no link, so `when_none` applies to all flows.
     pub tiers: Option<Vec<Vec<String>>>,
-    /// What happens when no link of any tier is left.
+    /// What happens to new flows if no link of any tier is left.
     pub when_none: WhenNone,
-    /// Where most bytes go.
+    /// The direction of most bytes.
     pub direction: Option<Direction>,
     /// Live flows that one host may have in this class.
     pub flows_per_host: Option<u32>,
     /// What its flows do when a better link returns.
     pub on_return: Option<OnReturn>,
-    /// Whether connections stick to the link of their session, ...
+    /// Whether connections use the link of their session, ...
     pub stick: Option<bool>,
-    /// ... but those to these remote ports.
+    /// ... except those to these remote ports.
     pub except: Option<Vec<u16>>,
-    /// A session is forgotten so long after its last flow began.
+    /// A session is forgotten this long after its last flow began.
     pub forget: Option<Duration>,
 }
 
 impl Class {
-    /// Its sessions, where those of the default class are `default`.
+    /// Its sessions; `default` are those of the default class.
     pub fn sessions(&self, default: &Sessions) -> Sessions {
         Sessions {
             stick: self.stick.unwrap_or(default.stick),
@@ -46,7 +46,7 @@ impl Class {
         }
     }
 
-    /// How it chooses, where one that says nothing does as `inherited`.
+    /// Its algorithm; `inherited` applies if it names none.
     pub fn algorithm(&self, inherited: Algorithm) -> Algorithm {
         let own = self.policy.as_ref().map(|typed| typed.policy);
         let algorithm = own.unwrap_or(inherited);
@@ -56,7 +56,7 @@ impl Class {
         }
     }
 
-    /// Its links in tiers and what follows, on one line.
+    /// Its tiers and `when_none` on one line.
     pub fn path(&self) -> String {
         let tiers = match &self.tiers {
             None => vec!["all links".to_owned()],
@@ -72,7 +72,7 @@ impl Class {
         steps.collect::<Vec<_>>().join(", then ")
     }
 
-    /// The tiers by the links' numbers; a link that has none is left out.
+    /// The tiers as sets of links; names that `id` does not know are left out.
     pub fn tiers_of(&self, id: impl Fn(&str) -> Option<LinkId>) -> Option<Vec<LinkSet>> {
         let tiers = self.tiers.as_ref()?;
         let tier = |names: &Vec<String>| names.iter().filter_map(|name| id(name)).collect();
@@ -80,7 +80,7 @@ impl Class {
     }
 }
 
-/// What happens to a new flow when no link of its class is left.
+/// What happens to a new flow if no link of its class is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenNone {

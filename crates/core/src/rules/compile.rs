@@ -1,4 +1,4 @@
-//! From rules to the sets that the programs look into: `bpf/include/rules.h`.
+//! Compiles rules into the sets that the programs use: `bpf/include/rules.h`.
 
 use std::ops::RangeInclusive;
 
@@ -10,31 +10,32 @@ use super::pieces::Pieces;
 use super::schedule::Moment;
 use super::{RULES_MAX, Rule};
 
-/// Rules that the programs have no room for.
+/// The rules exceed a limit of the programs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DoesNotFit {
     /// More than [`RULES_MAX`].
     #[error("{0} rules; at most {RULES_MAX} are allowed: let one rule list several values")]
     Rules(usize),
-    /// The values of one key.
+    /// Too many pieces for the values of one key.
     #[error(
         "the `{key}` of all rules together cut its values into {pieces} pieces, of which {PIECES_MAX} are allowed: use wider or \
          adjacent ones, or fewer"
     )]
     Pieces {
-        /// As rules have it.
+        /// The key as in rules.
         key: &'static str,
-        /// That would be needed.
+        /// The number of pieces that would be needed.
         pieces: usize,
     },
-    /// More than the programs tell apart.
+    /// More devices than the programs can distinguish.
     #[error(
         "rules name {0} devices; at most {RULE_DEVICES_MAX} are allowed: use `from` with the networks of the others"
     )]
     Devices(usize),
 }
 
-/// What the programs find a flow's class in; that of a rule is its number, unless the caller has classes keep others. `ifindex` knows the devices; one that is not there brings no flow.
+/// Compiles the rules. The class of a rule is its number; the caller may replace it, to keep classes of a former configuration.
+/// `ifindex` finds devices; a device that does not exist matches no flow.
 pub fn compile(
     rules: &[Rule],
     at: Moment,
@@ -71,14 +72,14 @@ pub fn compile(
     Ok(compiled)
 }
 
-/// The rules whose schedule holds, as bits of their numbers.
+/// The rules whose schedule is active at this time, as bits of their numbers.
 pub fn active(rules: &[Rule], at: Moment) -> u64 {
     let holds = |rule: &Rule| rule.matches.when.as_ref().is_none_or(|when| when.holds(at));
     let held = bits().zip(rules).filter(|(_, rule)| holds(rule));
     held.fold(0, |set, (bit, _)| set | bit)
 }
 
-/// Rule i, from 1, is bit i.
+/// The bits of the rules: that of rule i, from 1, is bit i.
 fn bits() -> impl Iterator<Item = u64> {
     (1..=RULES_MAX).map(|number| 1 << number)
 }
@@ -140,7 +141,7 @@ fn by_port(
     Ok(())
 }
 
-/// Without any: all.
+/// The ranges of ports; all ports if there are none.
 pub(super) fn port_ranges(ports: &[RangeInclusive<u16>]) -> Vec<RangeInclusive<u128>> {
     let numbers = |range: &RangeInclusive<u16>| (*range.start()).into()..=(*range.end()).into();
     match ports {
@@ -149,7 +150,7 @@ pub(super) fn port_ranges(ports: &[RangeInclusive<u16>]) -> Vec<RangeInclusive<u
     }
 }
 
-/// Where each piece begins, and the rules that allow its values. Neighbours with the same rules are one.
+/// The begin of each piece, and the rules that match its values. Neighbouring pieces with the same rules are merged.
 fn sets_of_pieces(
     key: &'static str,
     all: &[(u64, &Matches)],
@@ -171,7 +172,7 @@ fn sets_of_pieces(
     }
 }
 
-/// The places behind the last piece stand at the greatest value, which is the last piece's.
+/// Unused places after the last piece begin at the greatest value and have the set of the last piece.
 fn fill<T>(set: &mut [u64], start: &mut [T], sets: &[(u128, u64)], value: impl Fn(u128) -> T) {
     let last = sets.last().map_or(0, |(_, set)| *set);
     let beyond = std::iter::repeat((u128::MAX, last));

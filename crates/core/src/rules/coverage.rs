@@ -1,11 +1,10 @@
-//! Rules that can never match, and rules that an earlier one hides in part.
+//! Finds rules that can never match, and rules that earlier ones hide in part.
 //!
-//! Of every field the line of values is cut into pieces, as the compiler does. A rule is then a box, a set of pieces for each
-//! field, or several: the host's own traffic comes from no network and by no device, LAN traffic from a network and by a device,
-//! and both ends of a flow are of one address family.
-//! What is left of a rule are its boxes less those of the rules before it, and that is exact, since no rule tells the values of
-//! a piece apart. Taking one box from another leaves at most as many as there are fields; where it comes to more than
-//! [`BOXES_MAX`], it is given up ([`Sight::Unknown`]).
+//! The values of each field are cut into pieces, as by the compiler, so that no rule distinguishes two values of a piece. A rule is
+//! then a box: a set of pieces for each field. It may be several boxes, because the host's own traffic comes from no network and by
+//! no device, LAN traffic from a network and by a device, and both ends of a flow are of the same address family. What a rule sees
+//! are its boxes less those of the rules before it. This is exact. To subtract a box from another leaves at most as many boxes as
+//! there are fields. If there are more than [`BOXES_MAX`] in all, the result is [`Sight::Unknown`].
 
 use std::ops::RangeInclusive;
 
@@ -18,21 +17,21 @@ use super::matches::{ALL_V4, ICMP, ICMP6, Matches, TCP, UDP};
 use super::pieces::Pieces;
 use super::schedule::WEEK;
 
-/// What a rule sees of the traffic it matches.
+/// The part of the traffic that a rule matches and earlier rules leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// All of it.
     Clear,
-    /// Not what earlier rules take, by their places in the list.
+    /// A part: earlier rules, by their places in the list, take the rest.
     Partly {
-        /// These take other traffic, too.
+        /// Rules that also take other traffic.
         crossed: Vec<usize>,
-        /// These take nothing else: exceptions from this rule.
+        /// Rules that take nothing else: exceptions from this rule.
         within: Vec<usize>,
     },
     /// None.
     Never(Finding),
-    /// There are too many pieces to say.
+    /// Too many boxes to decide.
     Unknown,
 }
 
@@ -45,10 +44,10 @@ pub enum Finding {
     Covered(Vec<usize>),
 }
 
-/// Boxes that a rule may be left as.
+/// Maximum number of boxes for one rule.
 const BOXES_MAX: usize = 4096;
 const FIELDS: usize = 8;
-/// What the gateway carries, and whether in IPv4 and in IPv6.
+/// The protocols that the gateway carries, and whether they exist in IPv4 and in IPv6.
 const PROTOCOLS: [(u8, [bool; FAMILIES]); 4] = [
     (ICMP, [true, false]),
     (TCP, [true, true]),
@@ -57,7 +56,7 @@ const PROTOCOLS: [(u8, [bool; FAMILIES]); 4] = [
 ];
 const LAST_PORT: u128 = u16::MAX as u128;
 
-/// What each rule sees. `lan` are all devices that LAN traffic may come by.
+/// The coverage of each rule. `lan` lists all LAN devices.
 pub fn coverage(rules: &[Rule], lan: &[String]) -> Vec<Sight> {
     let field = Fields::cut(rules, lan);
     let boxes: Vec<Vec<Cells>> = rules
@@ -113,7 +112,7 @@ fn sight(boxes: &[Vec<Cells>], index: usize) -> Sight {
     Sight::Partly { crossed, within }
 }
 
-/// Of each field the pieces.
+/// The pieces of each field.
 struct Fields {
     source: Pieces,
     destination: Pieces,
@@ -146,7 +145,7 @@ impl Fields {
         }
     }
 
-    /// Those of LAN traffic and those of the host's own, of each family; without one that has no values of a field.
+    /// The boxes of LAN traffic and of the host's own traffic, for each family, without those that are empty.
     fn boxes(&self, matches: &Matches) -> Vec<Cells> {
         let families = Family::ALL.into_iter();
         families
@@ -191,7 +190,7 @@ impl Fields {
     }
 }
 
-/// Networks of one family.
+/// The pieces that the networks of one family have.
 fn within(family: Family, pieces: &Pieces, ranges: &[RangeInclusive<u128>]) -> Vec<bool> {
     let v4 = pieces.within(&[ALL_V4]);
     let within = pieces.within(ranges).into_iter().zip(v4);
@@ -246,7 +245,7 @@ impl FromIterator<bool> for Bits {
     }
 }
 
-/// A box: of each field the pieces it has.
+/// A box: for each field the pieces that it has.
 #[derive(Clone, Debug)]
 struct Cells([Bits; FIELDS]);
 
@@ -262,7 +261,7 @@ impl Cells {
             .all(|(one, other)| one.meets(other))
     }
 
-    /// What is left of it without the other, in boxes that do not meet.
+    /// This box less the other, as boxes that do not overlap.
     fn less(&self, other: &Cells) -> Vec<Cells> {
         let mut rest = self.clone();
         let mut parts = Vec::new();
@@ -283,7 +282,7 @@ fn crosses(one: &[Cells], other: &[Cells]) -> bool {
     one.iter().any(|a| other.iter().any(|b| a.meets(b)))
 }
 
-/// What is left of `boxes` without `others`; nothing if that is too much to say.
+/// `boxes` less `others`; none if there are too many boxes.
 fn without(boxes: &[Cells], others: &[Cells]) -> Option<Vec<Cells>> {
     others.iter().try_fold(boxes.to_vec(), |boxes, other| {
         let mut left = Vec::new();

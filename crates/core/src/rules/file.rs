@@ -1,4 +1,4 @@
-//! Rules as people write them, in a gateway's configuration and in scenarios: `[[rule]]`, and `[default]` for what no rule
+//! Rules in files, of a gateway's configuration and of scenarios: `[[rule]]`, and `[default]` for traffic that no rule
 //! matches.
 
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::sessions::SESSION_MAX;
 use crate::tuple::granularity_of;
 use crate::typed::Typed;
 
-/// The name of the class of what no rule matches.
+/// The name of the class of traffic that no rule matches.
 pub const DEFAULT_CLASS: &str = "default";
 
 const NAME_CHARS_MAX: usize = 32;
@@ -65,7 +65,7 @@ pub struct RuleTable {
     pub forget: Option<Span>,
 }
 
-/// `[default]`. Its policy is the file's.
+/// `[default]`. Its policy is that of the whole file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "keys of a file, which docs/rules.md explains")]
@@ -83,7 +83,7 @@ pub struct DefaultTable {
     pub forget: Option<Span>,
 }
 
-/// One text or number, or a list of them.
+/// A text or number, or a list of these.
 #[derive(Debug, Clone, Default)]
 pub struct Words(Vec<String>);
 
@@ -97,12 +97,12 @@ fn some_granularity<'de, D: Deserializer<'de>>(
     granularity_of(deserializer).map(Some)
 }
 
-/// What people should know of a file that is right, on one line.
+/// A remark about a file without errors, on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
-    /// Something to change.
+    /// Something that should be changed.
     Warning(String),
-    /// Something to know.
+    /// Something worth knowing.
     Note(String),
 }
 
@@ -115,18 +115,18 @@ impl fmt::Display for Remark {
     }
 }
 
-/// What rules may name.
+/// The names that rules may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
-    /// In any order.
+    /// All links, in any order.
     pub links: &'a [LinkSpec],
     /// LAN devices.
     pub lan: &'a [String],
-    /// There is a fixed node for measures to ask.
+    /// Whether a fixed node is configured.
     pub node: bool,
 }
 
-/// The rules of a file, each right in itself.
+/// Reads the rules of a file, and checks each by itself.
 pub fn rules(
     source: &Source<'_>,
     tables: Vec<RuleTable>,
@@ -150,7 +150,7 @@ pub fn rules(
     Ok(rules)
 }
 
-/// The class of what no rule matches; its policy is left to the caller.
+/// The class of traffic that no rule matches. The caller sets its policy.
 pub fn default_class(
     source: &Source<'_>,
     table: DefaultTable,
@@ -176,7 +176,7 @@ pub fn default_class(
     })
 }
 
-/// Refuses rules that the programs have no room for, and one that can never match. What else people should know.
+/// Refuses rules that exceed the programs' limits, and rules that can never match. Returns remarks about the others.
 pub fn review(
     source: &Source<'_>,
     rules: &[Rule],
@@ -230,8 +230,8 @@ pub fn review(
     Ok(remarks)
 }
 
-/// Of a gateway's own traffic, which the kernel's routing rules lead, refuses what they cannot match or what would become
-/// too many of them. Where a rule does not name that traffic, what it misses of it is a warning.
+/// Checks rules for the gateway's own traffic, which the kernel's routing rules handle: refuses what these cannot match, and what
+/// would become too many of them. If a rule does not name that traffic, a field that they cannot match is a warning.
 pub fn review_own(source: &Source<'_>, rules: &[Rule]) -> Result<Vec<Remark>, BadInput> {
     let mut remarks = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -262,7 +262,7 @@ pub fn review_own(source: &Source<'_>, rules: &[Rule]) -> Result<Vec<Remark>, Ba
     Ok(remarks)
 }
 
-/// Where in the file a class stands, and what it may name.
+/// The position of a class in the file, and the names that it may use.
 struct Place<'a> {
     source: &'a Source<'a>,
     table: &'a [&'a str],
@@ -328,7 +328,7 @@ impl Place<'_> {
         }
     }
 
-    /// The values of a key that stands there; an error is about the one that is wrong.
+    /// Parses the values of a key at this position; an error names the wrong value.
     fn each<T>(
         &self,
         key: &str,
@@ -375,7 +375,7 @@ impl Place<'_> {
         Ok((!windows.is_empty()).then(|| windows.iter().collect()))
     }
 
-    /// `links`, and `then` one tier or several.
+    /// Reads `links`, and `then` as one tier or several.
     fn tiers(
         &self,
         links: Option<Words>,
@@ -434,7 +434,7 @@ impl Place<'_> {
         ))
     }
 
-    /// If each of its links says what it needs to know.
+    /// Checks that each of its links declares what the policy needs.
     fn policy(
         &self,
         written: Option<Typed<Algorithm>>,
@@ -485,7 +485,7 @@ impl Place<'_> {
     }
 }
 
-/// Refuses more ports than the programs have room for.
+/// Refuses more ports than the programs can store.
 pub fn check_except(ports: &[u16]) -> Result<(), String> {
     match ports.len() <= EXCEPT_MAX && !ports.contains(&0) {
         true => Ok(()),

@@ -11,32 +11,32 @@ pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const ICMP6: u8 = 58;
 
-/// Where the line of all addresses has those of IPv4.
+/// The range of IPv4 addresses among addresses of 16 bytes.
 pub(super) const ALL_V4: RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
 
-/// What a rule matches: flows that fit every field, and a field by any of its values. A field without values fits all.
+/// What a rule matches: a flow must match every field, by any of its values. An empty field matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches {
-    /// Who opens the flow. Without values: LAN hosts and the host itself.
+    /// Who opens the flow. Empty: LAN hosts and the host itself.
     pub from: Vec<Origin>,
-    /// To whom.
+    /// Remote networks.
     pub to: Vec<Prefix>,
     /// IP protocols.
     pub protocols: Vec<u8>,
-    /// Destination ports. Who names ports means TCP and UDP.
+    /// Destination ports. They restrict the rule to TCP and UDP.
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Source ports, the same.
+    /// Source ports, likewise.
     pub source_ports: Vec<RangeInclusive<u16>>,
-    /// Code points of the flow's first packet, below 64.
+    /// DSCP of the flow's first packet, below 64.
     pub dscp: Vec<u8>,
-    /// LAN devices by which it comes; the host's own traffic comes by none.
+    /// LAN devices from which it comes. The host's own traffic comes from none.
     pub devices: Vec<String>,
-    /// When the rule holds; none: always.
+    /// When the rule is active; none: always.
     pub when: Option<Schedule>,
 }
 
 impl Matches {
-    /// The keys that say something, with their values on one line each.
+    /// The keys that are set, with their values on one line each.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let field = |(key, words): (&'static str, Vec<String>)| match (key, &self.when) {
             ("when", Some(when)) => (key, when.to_string()),
@@ -45,7 +45,7 @@ impl Matches {
         self.words().into_iter().map(field).collect()
     }
 
-    /// The keys that say something, with each of their values as files write it.
+    /// The keys that are set, with each of their values as files write it.
     pub(super) fn words(&self) -> Vec<(&'static str, Vec<String>)> {
         let fields = [
             ("from", words(&self.from)),
@@ -64,7 +64,7 @@ impl Matches {
         said.collect()
     }
 
-    /// Whether the protocol fits, ports considered.
+    /// Whether it matches the protocol, by `protocols` and by the ports.
     pub(super) fn allows(&self, protocol: u8) -> bool {
         let named = self.protocols.is_empty() || self.protocols.contains(&protocol);
         named && (!self.looks_at_ports() || [TCP, UDP].contains(&protocol))
@@ -74,18 +74,18 @@ impl Matches {
         !(self.ports.is_empty() && self.source_ports.is_empty())
     }
 
-    /// Whether it is nothing but what asks web servers, whose pages come down.
+    /// Whether it matches only requests to web servers. Most of their bytes go down.
     pub(super) fn is_web(&self) -> bool {
         let is_web = |ports: &RangeInclusive<u16>| [80..=80, 443..=443].contains(ports);
         !self.ports.is_empty() && self.ports.iter().all(is_web)
     }
 
-    /// Whether it may be the host's own traffic.
+    /// Whether it may match the host's own traffic.
     pub(super) fn is_of_host(&self) -> bool {
         self.from.is_empty() || self.from.contains(&Origin::Host)
     }
 
-    /// The networks of LAN hosts among the origins; none at all if they are `Host` alone.
+    /// The networks of LAN hosts among the origins; none if the host is the only origin.
     pub(super) fn lan_ranges(&self) -> Vec<RangeInclusive<u128>> {
         if self.from.is_empty() {
             return vec![0..=u128::MAX];
@@ -131,7 +131,7 @@ fn range(range: &RangeInclusive<u16>) -> String {
     }
 }
 
-/// As rules write it; a number if they cannot.
+/// The name of a protocol in rules, or its number.
 pub fn protocol_name(protocol: u8) -> String {
     match protocol {
         ICMP => "icmp".to_owned(),
@@ -160,7 +160,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A network: of an address of 16 bytes, IPv4 mapped, the first bits.
+/// A network: the first bits of an address of 16 bytes; IPv4 addresses are mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     network: u128,
@@ -168,7 +168,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The network of `address` whose first `length` bits count, of 32 or 128; further ones are cleared.
+    /// The network of `address` with a length of up to 32 or 128 bits. Further bits are cleared.
     pub fn new(address: IpAddr, length: u8) -> Self {
         let (address, length) = match address {
             IpAddr::V4(v4) => (v4.to_ipv6_mapped(), length.min(32) + 96),
@@ -181,7 +181,7 @@ impl Prefix {
         }
     }
 
-    /// The fewest networks that have these addresses, and no others.
+    /// The fewest networks that contain exactly these addresses.
     pub fn cover(addresses: RangeInclusive<Ipv4Addr>) -> Vec<Prefix> {
         let (first, last) = (addresses.start().to_bits(), addresses.end().to_bits());
         let (mut next, end) = (u64::from(first), u64::from(last) + 1);
@@ -202,7 +202,7 @@ impl Prefix {
         self.network..=self.network | host_bits
     }
 
-    /// The networks that it is of each family, with their lengths there. One of IPv6 that has the mapped addresses is all of
+    /// The network in each family, with its length there. An IPv6 network that contains the mapped addresses is all of
     /// IPv4, too.
     pub fn networks(self) -> impl Iterator<Item = (IpAddr, u8)> {
         let mapped = self.range().contains(ALL_V4.start());
@@ -229,7 +229,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// A text that is no network.
+/// A text that is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPrefix {
     /// Not an address, or not a length.
@@ -237,7 +237,7 @@ pub enum BadPrefix {
         r#"write a network or a host, like "192.168.1.0/24", "192.168.1.7" or "2001:db8:1::/48""#
     )]
     Shape,
-    /// With bits set beyond its length.
+    /// Bits are set beyond its length.
     #[error("has bits beyond its length; the network is {0}")]
     HostBits(Prefix),
 }

@@ -1,12 +1,12 @@
-//! Classes of traffic: which flows share a policy and links, as rules say.
+//! Rules, which assign flows to classes of traffic with a policy and links of their own.
 //!
-//! A [`Rule`] is what it [`Matches`] and the [`Class`] of what it matches. Of the rules, in the order written, the first that
-//! matches has the flow; what none matches is of the default class. Up to [`RULES_MAX`] rules make one structure, in which the
-//! programs find a flow's class in the same time however many there are ([`compile`], `bpf/policy/rules.h`). What a schedule
-//! says is a word beside it ([`active`]): it alone changes as time goes by.
+//! A [`Rule`] has what it [`Matches`] and the [`Class`] of such flows. A flow belongs to the first rule that matches, in the order
+//! of the file; if none does, to the default class. Up to [`RULES_MAX`] rules are compiled into one structure, in which the
+//! programs find a flow's class in constant time ([`compile`], `bpf/policy/rules.h`). The schedules are one word beside it
+//! ([`active`]), the only part that changes with time.
 //!
-//! [`file`] is what people write; [`coverage`] finds rules that can never match, and those an earlier one hides in part;
-//! a [`Trial`] tells of a flow which rule takes it, and why not those before.
+//! [`file`] reads rules from files; [`coverage`] finds rules that can never match, and those that an earlier one hides in part;
+//! a [`Trial`] shows which rule takes a flow, and why those before it do not.
 
 mod class;
 mod compile;
@@ -36,17 +36,17 @@ use anabranch_policy::abi::MAX_CLASSES;
 /// One class is the default.
 pub const RULES_MAX: usize = MAX_CLASSES - 1;
 
-/// Which traffic, and what becomes of it.
+/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// What it matches.
     pub matches: Matches,
-    /// What it makes of that.
+    /// How such traffic is handled.
     pub class: Class,
 }
 
 impl Rule {
-    /// As people call it: the name of its class.
+    /// Its name: that of its class.
     pub fn name(&self) -> &str {
         &self.class.name
     }

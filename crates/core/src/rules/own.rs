@@ -1,4 +1,5 @@
-//! The host's own traffic meets no program of ours: the kernel's routing rules lead it. What they can match of a rule.
+//! Rules for the host's own traffic. It passes none of the programs; the kernel's routing rules handle it, so this is what they can
+//! match.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -9,16 +10,16 @@ use anabranch_policy::abi::FAMILIES;
 
 use super::matches::{Matches, Origin, TCP, UDP};
 
-/// Routing rules that one rule may become.
+/// Maximum number of routing rules for one rule.
 pub const OWN_MAX: usize = 64;
 
-/// The last port that routing rules match (linux/include/net/fib_rules.h).
+/// The greatest port that routing rules can match (linux/include/net/fib_rules.h).
 const LAST_PORT: u16 = 65_534;
 
-/// What one routing rule matches; a field that is none fits all.
+/// What one routing rule matches; a field that is none matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnTraffic {
-    /// A network and its length; none: all of either family.
+    /// A network and its length; none: all of both families.
     pub to: Option<(IpAddr, u8)>,
     /// IP protocol.
     pub protocol: Option<u8>,
@@ -29,7 +30,7 @@ pub struct OwnTraffic {
 }
 
 impl OwnTraffic {
-    /// Whether it matches UDP from a port to an endpoint.
+    /// Whether it matches UDP from this port to this endpoint.
     pub fn takes_udp(&self, from_port: u16, to: SocketAddr) -> bool {
         let is_in = |ports: Option<(u16, u16)>, port| {
             ports.is_none_or(|(first, last)| (first..=last).contains(&port))
@@ -50,7 +51,7 @@ fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
     Family::from(network) == Family::from(address) && differing >= u32::from(length)
 }
 
-/// What no routing rule can match.
+/// A field that routing rules cannot match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Beyond {
     pub(super) key: &'static str,
@@ -59,7 +60,7 @@ pub(super) struct Beyond {
 }
 
 impl Matches {
-    /// What it matches of the host's own traffic, as far as routing rules can; nothing if it is of LAN hosts alone.
+    /// The routing rules for it, as far as they can match; none if it matches LAN hosts only.
     pub fn own_traffic(&self) -> Vec<OwnTraffic> {
         if !self.takes_own() || !self.dscp.is_empty() {
             return Vec::new();
@@ -82,7 +83,7 @@ impl Matches {
         all
     }
 
-    /// What it asks of the host's own traffic and routing rules cannot match.
+    /// The fields that routing rules cannot match.
     pub(super) fn beyond_routing(&self) -> Vec<Beyond> {
         let past_last = |ports: &[RangeInclusive<u16>]| {
             let within = ports.iter().filter(|range| !is_all(range));
@@ -119,7 +120,7 @@ impl Matches {
             .collect()
     }
 
-    /// Whether it says that it is of the host's own traffic.
+    /// Whether it names the host as an origin.
     pub(super) fn names_host(&self) -> bool {
         self.from.contains(&Origin::Host)
     }
@@ -128,7 +129,7 @@ impl Matches {
         self.is_of_host() && self.devices.is_empty()
     }
 
-    /// Without those that stand beside all of their family.
+    /// The networks. If one is all of a family, the others of that family are left out.
     fn own_networks(&self) -> Vec<Option<(IpAddr, u8)>> {
         let networks: Vec<_> = self.to.iter().flat_map(|to| to.networks()).collect();
         let all = networks.iter().filter(|(_, length)| *length == 0);
@@ -142,7 +143,7 @@ impl Matches {
         needed.map(Some).collect()
     }
 
-    /// Where ports are looked at, each by itself: routing rules would take the types of ICMP for ports.
+    /// One for each protocol if ports are matched, because without a protocol routing rules would match the types of ICMP as ports.
     fn own_protocols(&self) -> Vec<Option<u8>> {
         let with_ports = [TCP, UDP].into_iter().filter(|protocol| {
             let is_known = *protocol == UDP || self.source_ports.is_empty();

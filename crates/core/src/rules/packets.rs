@@ -1,5 +1,5 @@
-//! Classes whose packets are sent one by one, each over a link of its own: where that can be, and what it leaves without a
-//! meaning.
+//! Checks of classes with granularity `packet`: where it is possible, and which keys have no effect
+//! with it.
 
 use anabranch_config::{BadInput, Source};
 
@@ -8,18 +8,18 @@ use super::class::Class;
 use crate::algorithm::Algorithm;
 use crate::link::LinkSpec;
 
-/// What a file says in the end of one class.
+/// A class with the settings that it inherits.
 struct InForce<'a> {
     class: &'a Class,
-    /// Of the table, in the file.
+    /// Its table in the file.
     table: Vec<&'a str>,
     algorithm: Algorithm,
-    /// Where its granularity stands.
+    /// The key that sets its granularity.
     says: Vec<&'a str>,
 }
 
-/// Refuses granularity `packet` where packets would leave with several sources, and what is said in vain of such a class.
-/// `policy` is that of classes that name none, and stands at the key `said`.
+/// Refuses granularity `packet` if packets would leave with several sources, and keys without an effect in such a class.
+/// `policy` is that of classes without one, and is set by the key `said`.
 pub fn review_packets(
     source: &Source<'_>,
     (policy, said): (Algorithm, &[&str]),
@@ -42,7 +42,7 @@ pub fn review_packets(
     if default.is_per_packet() {
         default.check_links(source, links)?;
         default.check_measure(source)?;
-        // What rules do not say is as the default class says.
+        // What rules do not set is as in the default class.
         if of_rules.iter().all(InForce::is_per_packet) {
             default.check_keys(source)?;
         }
@@ -51,7 +51,7 @@ pub fn review_packets(
 }
 
 impl<'a> InForce<'a> {
-    /// `inherited` is the algorithm of a class that says nothing, which stands at `said`.
+    /// `inherited` is the algorithm of classes that set none, and is set by the key `said`.
     fn of(
         class: &'a Class,
         table: Vec<&'a str>,
@@ -116,7 +116,7 @@ impl<'a> InForce<'a> {
         Err(source.bad(&self.says, problem))
     }
 
-    /// What is about flows, or about choices that are remembered.
+    /// Refuses keys about flows, and about remembered choices.
     fn check_keys(&self, source: &Source<'_>) -> Result<(), BadInput> {
         let Class {
             flows_per_host,

@@ -1,4 +1,4 @@
-//! A line of values, cut wherever a range begins or ends: within a piece all values are alike to every rule.
+//! A range of values that is cut wherever a range of a rule begins or ends. No rule distinguishes two values of the same piece.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 pub(super) struct Pieces(Vec<u128>);
 
 impl Pieces {
-    /// The line goes from 0 to `last`.
+    /// Cuts the values 0 to `last`.
     pub fn cut<'a>(last: u128, ranges: impl IntoIterator<Item = &'a RangeInclusive<u128>>) -> Self {
         let mut starts = vec![0];
         for range in ranges {
@@ -23,7 +23,7 @@ impl Pieces {
         &self.0
     }
 
-    /// For each piece whether it lies in one of the ranges, which it was cut by.
+    /// For each piece, whether it is in one of the ranges. These must be among those that it was cut by.
     pub fn within(&self, ranges: &[RangeInclusive<u128>]) -> Vec<bool> {
         let lies = |start: &u128| ranges.iter().any(|range| range.contains(start));
         self.0.iter().map(lies).collect()

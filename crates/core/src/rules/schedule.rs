@@ -9,12 +9,12 @@ const DAY: u16 = 24 * 60;
 /// Minutes of a week.
 pub(super) const WEEK: u16 = 7 * DAY;
 
-/// A minute of a week, in local time.
+/// A minute of the week, in local time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u16);
 
 impl Moment {
-    /// `weekday` counts from 0 for Monday, `minute` from midnight; both start again after the last.
+    /// `weekday` is 0 for Monday, `minute` counts from midnight; both wrap around.
     pub fn new(weekday: u8, minute: u16) -> Self {
         Moment(u16::from(weekday % 7) * DAY + minute % DAY)
     }
@@ -44,11 +44,12 @@ impl FromStr for Moment {
     }
 }
 
-/// When a rule holds: any of its windows.
+/// When a rule is active: in any of its windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule(Vec<Window>);
 
-/// From a minute of each of its days on, for so long: a window that goes past midnight belongs to the day it began on.
+/// The time from a minute of each of its days on, of this length. A window that goes past midnight belongs to the day on which it
+/// began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Window {
     /// Bit i: the day i after Monday.
@@ -58,7 +59,7 @@ struct Window {
 }
 
 impl Schedule {
-    /// Whether it holds then.
+    /// Whether it is active at this time.
     pub fn holds(&self, at: Moment) -> bool {
         self.0.iter().any(|window| window.holds(at))
     }
@@ -72,7 +73,7 @@ impl Schedule {
         self.0.iter().map(word).collect()
     }
 
-    /// Its minutes of the week.
+    /// Its minutes of the week, as ranges.
     pub(super) fn ranges(&self) -> Vec<RangeInclusive<u128>> {
         self.0.iter().flat_map(Window::ranges).collect()
     }
@@ -100,7 +101,7 @@ impl Window {
     }
 }
 
-/// A text that is no schedule, or no moment.
+/// A text that is not a schedule, or not a moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSchedule {
     /// Of a schedule.
@@ -146,7 +147,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// `08:00-18:00` as the first minute and how many.
+/// Parses `08:00-18:00` into the first minute and the number of minutes.
 fn times_of(text: &str) -> Result<(u16, u16), BadSchedule> {
     let (from, to) = text.split_once('-').ok_or(BadSchedule::Shape)?;
     let from = minute_of(from).filter(|from| *from < DAY);
@@ -173,7 +174,7 @@ fn minute_of(text: &str) -> Option<u16> {
     (minute < 60 && sum <= DAY).then_some(sum)
 }
 
-/// `mon-fri,sun` as a bit for each day.
+/// Parses `mon-fri,sun` into a bit for each day.
 fn days_of(text: &str) -> Option<u8> {
     text.split(',').try_fold(0, |days, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,4 +1,4 @@
-//! Rules put to the test: which of them takes a flow, and what it misses of those before.
+//! Finds which rule takes a flow, and which fields of the rules before it do not match.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +11,7 @@ use super::matches::{Matches, protocol_name};
 use super::schedule::Moment;
 use super::{RULES_MAX, Rule};
 
-/// Compiled rules, all together and each field of each by itself, so that `ab_class_of` answers every question.
+/// All rules compiled together, and each field of each rule compiled by itself, so that `ab_class_of` decides every question.
 pub struct Trial<'a> {
     rules: &'a [Rule],
     lan: &'a [String],
@@ -22,33 +22,33 @@ pub struct Trial<'a> {
 /// The first packet of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// None: of the gateway's host itself.
+    /// None: the gateway's host itself.
     pub from: Option<IpAddr>,
-    /// 0 where the protocol has none.
+    /// 0 if the protocol has no ports.
     pub source_port: u16,
-    /// To whom.
+    /// Destination.
     pub to: IpAddr,
-    /// 0 where the protocol has none.
+    /// 0 if the protocol has no ports.
     pub port: u16,
     /// IP protocol.
     pub protocol: u8,
     /// Below 64.
     pub dscp: u8,
-    /// By which it comes; none: one that no rule names.
+    /// The device from which it comes; none: one that no rule names.
     pub device: Option<String>,
 }
 
-/// What came of a flow.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The rule that takes it, by its place in the list; none: it is of the default class.
+    /// The index of the rule that takes the flow; none: the default class.
     pub taken: Option<usize>,
-    /// Of each rule before that the keys that it does not fit.
+    /// For each rule before it, the keys that do not match.
     pub passed: Vec<Vec<&'static str>>,
 }
 
 impl Sample {
-    /// What it has where a rule has `key`.
+    /// The value of the flow for a key of rules.
     fn value(&self, key: &str, at: Option<Moment>) -> String {
         let port = |port: u16| match port {
             0 => "none".to_owned(),
@@ -68,7 +68,7 @@ impl Sample {
 }
 
 impl Rule {
-    /// Of the keys that a flow misses, what it has there and what the rule asks for instead.
+    /// For each key that does not match, the flow's value and what the rule requires.
     pub fn misses(&self, missed: &[&str], sample: &Sample, at: Option<Moment>) -> Vec<String> {
         let fields = self.matches.fields();
         let wanted = |key: &str| {
@@ -82,7 +82,7 @@ impl Rule {
 
 type Only = fn(&Matches) -> Matches;
 
-/// Each key that the programs look at, and the rule that has no other.
+/// Each key that the programs compare, and how a rule is reduced to that key.
 const FIELDS: [(&str, Only); 7] = [
     ("from", |m| Matches {
         from: m.from.clone(),
@@ -115,7 +115,7 @@ const FIELDS: [(&str, Only); 7] = [
 ];
 
 impl<'a> Trial<'a> {
-    /// Of `rules` on a gateway with these LAN devices.
+    /// `rules` on a gateway with these LAN devices.
     pub fn new(rules: &'a [Rule], lan: &'a [String]) -> Result<Self, DoesNotFit> {
         let ifindex = |name: &str| Some(number_of(lan, Some(name)));
         let at = Moment::new(0, 0);
@@ -140,7 +140,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Of a flow that opens then.
+    /// The rule of a flow that opens at this time.
     pub fn verdict(&mut self, sample: &Sample, at: Moment) -> Verdict {
         let traits = &self.traits(sample);
         self.together.active = active(self.rules, at);
@@ -171,7 +171,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// From 1; those that are not known have one number.
+/// Numbers LAN devices from 1. All unknown devices have the same number.
 fn number_of(lan: &[String], device: Option<&str>) -> u32 {
     let known = lan.iter().position(|known| Some(known.as_str()) == device);
     1 + known.unwrap_or(lan.len()) as u32
