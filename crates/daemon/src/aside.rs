@@ -1,26 +1,26 @@
-//! What stands where a file of an instance belongs, and is none, is set aside: the start goes on, and whoever looks for it finds it
-//! beside, under the same name with [`SUFFIX`].
+//! Moves away what is in the place of an instance's own file or folder but is something else, so that the start can continue. It is
+//! kept beside, under the same name with [`SUFFIX`].
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
-/// Behind the name of what is set aside; a number follows where that name is taken.
+/// Appended to the name; followed by a number if that name is taken.
 const SUFFIX: &str = "set-aside";
-/// So many of one name are kept.
+/// At most this many are kept under one name.
 const ASIDE_MAX: usize = 8;
 
-/// Sets aside what is at `path`, unless that `is_wanted`, and says so. Nothing there is no error; what cannot be moved is left to whoever
-/// opens the path, and to the message of that.
+/// Moves away what is at `path`, unless it `is_wanted`, and logs that. It is no error if there is nothing. If it cannot be moved,
+/// opening the path fails later, with a message of its own.
 pub fn make_way(path: &Path, wanted: &str, is_wanted: impl Fn(&Metadata) -> bool) {
     let found = fs::symlink_metadata(path);
     if found.is_ok_and(|found| !is_wanted(&found)) {
-        // Not in the macro, which asks for nothing that nobody hears.
+        // Outside of the macro, because that does not evaluate its arguments if the level is not logged.
         let aside = set_aside(path);
         tracing::warn!("{} is no {wanted}; {aside}", path.display());
     }
 }
 
-/// Moves what is at `path` to a name beside it that is free. What became of it, in words.
+/// Moves what is at `path` to a free name beside it. Returns what happened, in words.
 pub fn set_aside(path: &Path) -> String {
     let free = (0..ASIDE_MAX)
         .map(|number| name(path, number))

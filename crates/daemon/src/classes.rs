@@ -1,8 +1,8 @@
-//! Which number of the data path stands for which class of traffic.
+//! Numbers the classes of traffic for the data path.
 //!
-//! Flow entries carry the numbers of classes and outlive the daemon and its configuration. So a name keeps its number over
-//! reloads and restarts, and a class that left the configuration keeps its own until its last flow is gone; those flows are
-//! treated as flows of the default class are.
+//! Flow entries contain the number of their class, and outlive the daemon and its configuration. So a name keeps its number over
+//! reloads and restarts. A class that left the configuration keeps its number until its last flow has ended; until then its flows
+//! are treated as those of the default class.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use anabranch_policy::abi::MAX_CLASSES;
 use crate::config::Config;
 use crate::slots::Slots;
 
-/// The numbers of classes by their names, the default class left out.
+/// The numbers of classes by their names, without the default class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassSlots {
     wanted: BTreeMap<ClassId, String>,
@@ -21,9 +21,9 @@ pub struct ClassSlots {
 }
 
 impl ClassSlots {
-    /// Numbers for the names that are `wanted`, of which there are fewer than [`MAX_CLASSES`]. `known` are those of before,
-    /// `live` counts the flows of a number. Where every other number has flows of classes that left, that with the fewest is
-    /// given away with them.
+    /// Assigns numbers to the names that are `wanted`, fewer than [`MAX_CLASSES`]. `known` are the former numbers, `live` counts
+    /// the flows of a number. If all other numbers belong to former classes with flows, the one with the fewest flows is reused,
+    /// together with these flows.
     pub fn assign<'a>(
         known: &BTreeMap<ClassId, String>,
         live: impl Fn(ClassId) -> u64,
@@ -47,7 +47,7 @@ impl ClassSlots {
         slots
     }
 
-    /// For the classes of a configuration.
+    /// The numbers for the classes of a configuration.
     pub fn of(
         config: &Config,
         known: &BTreeMap<ClassId, String>,
@@ -69,7 +69,7 @@ impl ClassSlots {
         names.find(|(_, known)| *known == name).map(|(id, _)| *id)
     }
 
-    /// As people call it.
+    /// The name of a class.
     pub fn name(&self, id: ClassId) -> Option<&str> {
         match id {
             ClassId::DEFAULT => Some(DEFAULT_CLASS),
@@ -81,24 +81,24 @@ impl ClassSlots {
         }
     }
 
-    /// Those that left the configuration, and have flows.
+    /// Classes that left the configuration and still have flows.
     pub fn leaving(&self) -> impl Iterator<Item = ClassId> {
         self.leaving.keys().copied()
     }
 
-    /// All, for whoever assigns next.
+    /// All names, as `known` for the next [`assign`](Self::assign).
     pub fn names(&self) -> BTreeMap<ClassId, String> {
         let all = self.wanted.iter().chain(&self.leaving);
         all.map(|(id, name)| (*id, name.clone())).collect()
     }
 
-    /// The class of each rule, in the order written.
+    /// The class of each rule, in the order of the file.
     pub fn of_rules(&self, config: &Config) -> Vec<ClassId> {
         let rules = config.rules.iter();
         rules.filter_map(|rule| self.id(rule.name())).collect()
     }
 
-    /// What the balancer is to know of each.
+    /// The configuration of each class for the balancer.
     pub fn specs(&self, config: &Config, links: &Slots) -> Classes {
         let link = |name: &str| -> Option<LinkId> { links.id(name) };
         let policy = ClassSpec {

@@ -1,5 +1,5 @@
-//! The driver of [`anabranch_core`] for links that are known by their slots: what it wants probed is handed out with the
-//! configuration it is of, what it tells is logged by the names of links.
+//! The driver of [`anabranch_core`] for links that are known by their slots. It marks each probe with the configuration for which
+//! it was sent, and logs events with the names of links.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,31 +19,31 @@ use crate::slots::Slots;
 pub struct Driver {
     core: anabranch_core::Driver,
     slots: Slots,
-    /// Raised with every configuration.
+    /// Incremented with every configuration.
     generation: u64,
-    /// The generation in which a slot got another link: older probes are not its own.
+    /// The generation in which a slot got another link. Older probes do not belong to that link.
     changed: [u64; LINKS_MAX],
 }
 
-/// A probe to send; its answer is to be handed back with all of this.
+/// A probe to send. Its answer has to be reported with all of this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeOrder {
     pub request: ProbeRequest,
     generation: u64,
 }
 
-/// What the driver leaves to its caller.
+/// What the caller has to do.
 #[derive(Debug, Default)]
 pub struct Due {
     pub probes: Vec<ProbeOrder>,
     pub questions: Vec<Question>,
-    /// The choices without these links are installed.
+    /// Flows to end. The choices without these links are installed.
     pub ended: Vec<Ending>,
-    /// Packets of another length than before come through a link.
+    /// Whether the path MTU of a link has changed.
     pub lengths: bool,
 }
 
-/// Flows of a link that are to end.
+/// Flows of a link that have to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ending {
     pub link: LinkId,
@@ -53,7 +53,7 @@ pub struct Ending {
 }
 
 impl Due {
-    /// One walk over the table is for all classes.
+    /// Adds a class, so that one walk over the table serves all classes.
     fn end(&mut self, class: ClassId, link: LinkId, family: Family, which: Which) {
         let asked = (link, family, which);
         let mut known = self.ended.iter_mut();
@@ -70,7 +70,7 @@ impl Due {
 }
 
 impl Driver {
-    /// `config` has been validated, so the balancer's own refusal is a defect.
+    /// `config` has been validated, so the balancer refuses it only because of a defect.
     pub fn new(
         now: Time,
         config: &Config,
@@ -91,7 +91,7 @@ impl Driver {
         })
     }
 
-    /// Other classes, other links, other thresholds. Links and classes that keep their slots go on as they are.
+    /// Changes classes, links and settings. Links and classes with the same slots keep their state.
     pub fn reconfigure(
         &mut self,
         now: Time,
@@ -132,12 +132,12 @@ impl Driver {
         listed.iter().map(ToString::to_string).collect()
     }
 
-    /// Probes of them that were ever sent.
+    /// Number of survey probes since the start.
     pub fn asked(&self) -> u64 {
         self.core.balancer().asked()
     }
 
-    /// Longer packets do not come through, though the link's device allows more.
+    /// The path MTU, if packets as long as the device allows do not arrive.
     pub fn path_mtu(&self, link: LinkId, family: Family) -> Option<u32> {
         self.core.balancer().path_mtu(link, family)
     }
@@ -146,12 +146,12 @@ impl Driver {
         self.core.counters(link)
     }
 
-    /// Nothing was carried of late.
+    /// Whether nothing was carried lately.
     pub fn is_quiet(&self) -> bool {
         self.core.balancer().is_quiet()
     }
 
-    /// New flows find no link that works without this one.
+    /// Whether this is the last link that works for new flows.
     pub fn is_last(&self, link: LinkId) -> bool {
         self.core.balancer().is_last(link)
     }
@@ -166,7 +166,7 @@ impl Driver {
         ids.find(|id| usable.contains(*id))
     }
 
-    /// A link takes new flows of a class.
+    /// Whether a link takes new flows of a class.
     pub fn is_usable(&self, class: ClassId, link: LinkId, family: Family) -> bool {
         let usable = self.core.balancer().usable(class, family);
         usable.contains(link)
@@ -184,7 +184,7 @@ impl Driver {
         balancer.handle_link_state(now, link, family, state);
     }
 
-    /// How long packets may be on a link's device, and how many far hosts can be asked how long beyond it.
+    /// Sets the MTU of a link's device, and the number of far hosts that may be probed for the path MTU.
     pub fn set_length(&mut self, now: Time, link: LinkId, family: Family, mtu: u32, hosts: usize) {
         let balancer = self.core.balancer_mut();
         balancer.set_length(now, link, family, mtu, hosts);
@@ -201,19 +201,19 @@ impl Driver {
         }
     }
 
-    /// Whether the question before this one was answered.
+    /// Reports whether the previous survey probe was answered.
     pub fn handle_question(&mut self, question: &Question, answered: bool) {
         self.core.balancer_mut().handle_question(question, answered);
     }
 
-    /// It never left this host, or not all of it came back.
+    /// Reports that a probe could not be sent, or that its answer was too short.
     pub fn handle_inconclusive(&mut self, order: ProbeOrder) {
         if self.is_current(order) {
             self.core.balancer_mut().handle_inconclusive(&order.request);
         }
     }
 
-    /// What somebody else than who was asked answered.
+    /// Reports that another host answered in place of the target.
     pub fn handle_wrong_answer(&mut self, now: Time, order: ProbeOrder) {
         if self.is_current(order) {
             let balancer = self.core.balancer_mut();
@@ -221,17 +221,17 @@ impl Driver {
         }
     }
 
-    /// Whether a check of the configuration is down.
+    /// Reports whether a check of the configuration is down.
     pub fn set_check(&mut self, now: Time, link: LinkId, family: Family, fails: bool) {
         self.core.balancer_mut().set_check(now, link, family, fails);
     }
 
-    /// Its slot has the same link as when it was given.
+    /// Whether its slot still has the same link.
     fn is_current(&self, order: ProbeOrder) -> bool {
         order.generation >= self.changed[order.request.link.index()]
     }
 
-    /// No link works.
+    /// Whether no link works.
     pub fn is_dark(&self, now: Time) -> bool {
         is_dark(&self.core.balancer().status(now))
     }
@@ -247,7 +247,7 @@ impl Driver {
         self.core.next_turn()
     }
 
-    /// Does what is due at `now` and returns the rest. Call it after anything that happened, too.
+    /// Does what is due at `now` and returns the rest. Call it also after each report.
     pub fn turn<P: DataPlane>(&mut self, now: Time, plane: &mut P) -> Result<Due, P::Error> {
         let mut due = Due::default();
         for effect in self.core.turn(now, plane)? {
@@ -267,7 +267,7 @@ impl Driver {
         }
     }
 
-    /// Before their time, for somebody who asks.
+    /// Reads the counters before they are due, for a request.
     pub fn read_counters<P: DataPlane>(
         &mut self,
         now: Time,
@@ -325,7 +325,7 @@ impl Driver {
         }
     }
 
-    /// What an event is about.
+    /// The link and family of an event, for the log.
     fn subject(&self, link: LinkId, family: Family) -> String {
         let name = self.slots.name(link).unwrap_or("of before");
         match family {
@@ -335,7 +335,7 @@ impl Driver {
     }
 }
 
-/// One for every slot up to the last, that of a link which is just leaving included: its flows are to end. A slot without
+/// The configuration of every slot up to the last, including a link that has just left and whose flows have to end. A slot without
 /// a link gets one that is never present.
 fn specs(config: &Config, former: &Slots, slots: &Slots) -> Vec<LinkSpec> {
     let weighted = config.links.iter().any(|link| link.weight.is_some());

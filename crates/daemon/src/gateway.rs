@@ -54,11 +54,11 @@ pub struct GatewayRole<P, S> {
     orders: Orders,
     pub(crate) plane: P,
     pub(crate) driver: Driver,
-    /// The host as it was last inspected; rules and routes are updated at once.
+    /// The host as of the last inspection; rules and routes are updated at once.
     seen: Desired,
-    /// The part of it that the data path has been told.
+    /// The part of it that was written to the data path.
     pub(crate) told: Desired,
-    /// Devices that an earlier daemon left its programs on.
+    /// Devices with programs of an earlier daemon.
     inherited: BTreeSet<u32>,
     pub(crate) meter: Meter,
     /// The result of the last sweep.
@@ -70,22 +70,23 @@ pub struct GatewayRole<P, S> {
     grace: Grace,
     /// Which addresses and routers of IPv6 the links have used.
     uses: Uses,
-    /// Former external addresses that their devices and some flows still have.
+    /// Former external addresses that are still on their devices, and still used by flows.
     lingering: Vec<Lingering>,
     /// Addresses of links that go out of use, until the host's own traffic is routed elsewhere.
     abandoned: Vec<(LinkId, IpAddr)>,
-    /// Links that the host's own UDP has to leave in its pauses.
+    /// Links that better ones have replaced, and which the host's own UDP has to leave in its pauses.
     returning: BTreeMap<(LinkId, Family), Returning>,
     moves: JoinSet<((LinkId, Family), anyhow::Result<Moved>)>,
-    /// As the data path knows it.
+    /// As written to the data path.
     fallback_mark: u32,
-    /// The links without NAT, as bits; as the data path knows them.
+    /// The links without NAT, as bits; as written to the data path.
     routed: u32,
-    /// For which flows the kernel's routing rules are asked; unknown until the host has been inspected.
+    /// The flows for which the kernel's routing rules are queried, as written to the data path; unknown before the first
+    /// inspection.
     routes_kernel: Option<u32>,
-    /// The active rules and the devices by name, as the data path has them; none: changed rules have to be written.
+    /// The active rules and the devices by name, as written to the data path; none: they have to be written again.
     told_rules: Option<(u64, BTreeMap<String, u32>)>,
-    /// As the host knows them.
+    /// As written to the host.
     ways: Ways,
     ticks: u64,
     sweep_at: Instant,
@@ -100,20 +101,21 @@ pub struct GatewayRole<P, S> {
     pub(crate) wrong_answers: BTreeMap<(LinkId, Family), String>,
     /// The survey of other programs and hosts.
     pub(crate) survey: Survey,
-    /// One at most.
+    /// The survey that is running, if any.
     surveys: JoinSet<anyhow::Result<Vec<Finding>>>,
-    /// Requests for the status, answered after the survey that each of them started.
+    /// Requests for the status that wait for the survey that they started.
     asking: Vec<oneshot::Sender<Response>>,
-    /// Those whose survey is done.
+    /// Requests whose survey is done.
     surveyed: Vec<oneshot::Sender<Response>>,
-    /// As the last survey found it.
+    /// Whether other programs use connection tracking, by the last survey.
     others_track: bool,
-    /// The local port of probes to popular destinations: NAT gives it to no flow.
+    /// The local port of survey probes. NAT gives it to no flow.
     asks_from: u16,
 }
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// `former` has the link numbers of an earlier daemon, the operator's orders, and the results of checks. Nothing is changed yet.
+    /// `former` has the link numbers of an earlier daemon, the operator's orders, and the results of checks. Nothing is changed
+    /// yet.
     pub fn new(
         config: Config,
         instance: &str,
@@ -182,7 +184,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.told.links.get(&id)?.path(family)
     }
 
-    /// Whether a link has a family, had it once, or is to have it, as far as `view` goes. Without any it is one of IPv4.
+    /// Whether a link has a family, by `view`, by what was seen before, or by the configuration. A link without any counts as IPv4.
     pub(crate) fn is_of(&self, id: LinkId, family: Family, view: Option<&LinkView>) -> bool {
         let knows = |family: Family| {
             self.link_of(id).is_some_and(|link| link.names(family))
@@ -193,7 +195,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 }
 
-/// Numbers for the classes of a configuration, by what the data path has of classes.
+/// Numbers the classes of a configuration, keeping the numbers that the data path has.
 fn class_slots<P: Plane>(plane: &P, config: &Config) -> anyhow::Result<ClassSlots> {
     let counters = plane.class_counters()?;
     let live = |id: ClassId| counters.get(id.index()).map_or(0, ClassCounters::live);

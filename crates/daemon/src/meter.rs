@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anabranch_policy::abi::Traffic;
 
-/// In bit/s; `tx` is towards the internet.
+/// Bit/s; `tx` is towards the internet.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Rate {
     pub tx_bps: f64,
     pub rx_bps: f64,
 }
 
-/// Remembers every link's counters of one tick to tell the next.
+/// Computes rates from the counters of two ticks.
 #[derive(Debug, Default)]
 pub struct Meter {
     at: Duration,
@@ -20,7 +20,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// The counters of all slots, in order, `at` a time that does not run backwards.
+    /// Reports the counters of all slots, in order. `at` is a monotonic time.
     pub fn tick(&mut self, at: Duration, traffic: impl Iterator<Item = Traffic>) {
         let elapsed_s = (at - self.at).as_secs_f64();
         let traffic: Vec<Traffic> = traffic.collect();
@@ -40,7 +40,7 @@ impl Meter {
     }
 }
 
-/// Counters that ran backwards began anew: they tell nothing.
+/// Zero if the counters were reset.
 fn rate(before: &Traffic, after: &Traffic, elapsed_s: f64) -> Rate {
     let bps = |before: u64, after: u64| {
         if elapsed_s > 0.0 {

@@ -1,6 +1,6 @@
-//! What the daemon needs of the data path, so that its loop can be tested without a kernel.
+//! The daemon's interface to the data path, so that its loop can be tested without a kernel.
 //!
-//! The only module that speaks with [`Gateway`].
+//! No other module uses [`Gateway`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use anabranch_policy::abi::{
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
 use crate::observe::Desired;
 
-/// The gateway as the daemon's loop sees it; every method as of [`Gateway`].
+/// The gateway's data path; each method is that of [`Gateway`].
 #[expect(missing_docs, reason = "as of `Gateway`")]
 pub trait Plane: DataPlane<Error = Error> {
     type Walker: Walk;
@@ -39,10 +39,10 @@ pub trait Plane: DataPlane<Error = Error> {
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
     fn attached(&self) -> Result<Vec<u32>, Error>;
     fn walker(&self) -> Arc<Self::Walker>;
-    /// As last set, by whatever process.
+    /// The names as last set, by this or an earlier process.
     fn class_names(&self) -> Result<BTreeMap<ClassId, String>, Error>;
     fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), Error>;
-    /// In the order of their ids, up to the last that was ever used.
+    /// In the order of the ids, up to the last that was ever used.
     fn class_counters(&self) -> Result<Vec<ClassCounters>, Error>;
     fn set_rules(&mut self, rules: &Rules) -> Result<(), Error>;
     fn is_pressed(&self) -> Result<bool, Error>;
@@ -58,7 +58,7 @@ pub trait Plane: DataPlane<Error = Error> {
     fn close(self) -> Result<(), Error>;
 }
 
-/// What takes as long as there are flows: never for the loop itself. Every method as of [`Walker`].
+/// Operations that take longer the more flows there are, and so run outside the loop. Each method is that of [`Walker`].
 #[expect(missing_docs, reason = "as of `Walker`")]
 pub trait Walk: Send + Sync + 'static {
     fn now(&self) -> Duration;
@@ -209,8 +209,8 @@ impl Plane for Gateway {
     }
 }
 
-/// Timers, quotas and ports for the programs. `fallback_mark` 0: nothing falls back to the kernel's own NAT. `routed` are the
-/// links without NAT, as bits. `routes_kernel` is [`routes_kernel`].
+/// Timers, quotas and ports for the programs. With `fallback_mark` 0, no flow falls back to the kernel's own NAT. `routed` are the
+/// links without NAT, as bits. `routes_kernel` is the result of [`routes_kernel`].
 pub fn settings(
     config: &Config,
     ephemeral: [u16; 2],
@@ -246,7 +246,7 @@ pub fn settings(
     }
 }
 
-/// How far the programs ask the kernel's routing about new flows, as bits.
+/// For which new flows the programs query the kernel's routing, as bits.
 pub fn routes_kernel(wanted: &Desired) -> u32 {
     let bits = [
         (wanted.ask_kernel, ROUTES_FOREIGN),
@@ -257,7 +257,7 @@ pub fn routes_kernel(wanted: &Desired) -> u32 {
     set.fold(0, |all, (_, bit)| all | bit)
 }
 
-/// What one LAN device may take of `all`; 0 where it is the only one.
+/// The share of `all` that one LAN device may use; 0, without a limit, if it is the only one.
 fn share_of_device(config: &Config, all: u32) -> u32 {
     match config.lan.len() as u32 {
         0 | 1 => 0,
@@ -265,7 +265,7 @@ fn share_of_device(config: &Config, all: u32) -> u32 {
     }
 }
 
-/// Room in the maps. Unfinished handshakes have a table of their own, of which a flood fills no more.
+/// Sizes of the maps. Unconfirmed flows have a table of their own, so that a flood fills only that.
 pub fn sizes(config: &Config) -> Sizes {
     Sizes {
         flows_max: config.limits.flows,

@@ -1,4 +1,4 @@
-//! Whether this host can run the gateway at all, asked before anything is changed.
+//! Checks whether this host can run the configuration, before anything is changed.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::plane;
 use crate::privileges::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON};
 use crate::{services, trunk};
 
-/// Debian 12's. The programs' helpers need 5.17, what the verifier must follow is tested with this one.
+/// The kernel of Debian 12. The helpers that the programs call need 5.17; the verifier is tested with this version.
 const KERNEL_MIN: (u32, u32) = (6, 1);
 const CAPABILITIES: [(u32, &str); 4] = [
     (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
@@ -22,12 +22,12 @@ const CAPABILITIES: [(u32, &str); 4] = [
     (CAP_PERFMON, "CAP_PERFMON"),
     (CAP_BPF, "CAP_BPF"),
 ];
-/// Of what is known of a prefix, for all of which there is room from the start.
+/// Memory for one destination prefix, which is reserved at the start.
 const PREFIX_BYTES: u64 = 460;
 /// Present on kernels built with CONFIG_BPF_SYSCALL.
 const BPF_SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
-/// The configuration is right, and this host can run it: what `anabranch check` tells, with what stands beside the gateway.
+/// Checks the configuration and the host for `anabranch check`, and surveys other programs beside the gateway.
 pub fn check(path: &Path) -> Result<(Configuration, Vec<Finding>), Error> {
     let config = Configuration::load(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -54,8 +54,8 @@ async fn check_gateway(config: &Config) -> Result<Vec<Finding>, Error> {
     Ok(found)
 }
 
-/// Kernel and privilege suffice for `config`, the programs find room, and a trunk has its devices. Those of a gateway
-/// may come later. Changes nothing.
+/// Checks that kernel and privileges suffice for `config`, that the programs can be attached, and that the devices of a trunk
+/// exist. Those of a gateway may appear later. Changes nothing.
 pub async fn check_host(config: &Configuration) -> Result<(), Error> {
     kernel(
         utsname::uname()
@@ -90,7 +90,7 @@ pub async fn check_host(config: &Configuration) -> Result<(), Error> {
     Ok(())
 }
 
-/// The programs find room at the hooks of the devices. One that is gone since `host` was seen is waited for.
+/// Checks that the programs can be attached to the devices. A device that has vanished since `host` was read is waited for.
 pub(crate) fn check_hooks(host: &Snapshot, devices: &[&str]) -> Result<(), Error> {
     for device in devices.iter().filter_map(|name| host.devices.get(*name)) {
         refusal(anabranch_dataplane::has_room(device.ifindex))?;
@@ -98,7 +98,7 @@ pub(crate) fn check_hooks(host: &Snapshot, devices: &[&str]) -> Result<(), Error
     Ok(())
 }
 
-/// Only what the user can mend is bad input: systemd does not try again after that.
+/// Only errors that the user can correct are bad input, because systemd does not restart the daemon after these.
 fn refusal(room: Result<(), plane::Error>) -> Result<(), Error> {
     match room {
         Ok(()) | Err(plane::Error::NoDevice { .. }) => Ok(()),
@@ -109,7 +109,7 @@ fn refusal(room: Result<(), plane::Error>) -> Result<(), Error> {
     }
 }
 
-/// The devices of a trunk are there and fit together, and a scheme that watches queues has queues to watch.
+/// Checks that the devices of a trunk exist and fit together, and that they have queues if the scheme watches queues.
 pub(crate) async fn check_trunk(config: &trunk::Config, netlink: &Netlink) -> Result<(), Error> {
     let snapshot = netlink.snapshot().await?;
     trunk::check(config, &snapshot)?;
@@ -142,7 +142,7 @@ fn kernel(release: &str) -> Result<(), BadInput> {
     Ok(())
 }
 
-/// The table of prefixes leaves half of the memory to everything else. `meminfo` is the text of /proc/meminfo.
+/// Checks that the table of prefixes takes at most half of the memory. `meminfo` is the text of /proc/meminfo.
 fn memory(prefixes: u32, meminfo: &str) -> Result<(), BadInput> {
     let total = meminfo
         .lines()

@@ -1,9 +1,9 @@
-//! What the process may still do once the programs are loaded.
+//! Drops the privileges that the process does not need once the programs are loaded.
 //!
-//! Loading wants much (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, and CAP_SYS_ADMIN where the BPF file system is to be mounted),
-//! running wants little: [`KEPT`], and the system calls of [`FILTER_CALLS`], inherited by the `nft` it starts. Neither
-//! comes back before the next process. What is not allowed does not exist (ENOSYS), so that libraries use what they used
-//! before it did. BPF objects are reached by their pins and descriptors alone: nothing is loaded, and nothing is opened by
+//! Loading needs CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, and CAP_SYS_ADMIN to mount the BPF file system. Running needs
+//! only [`KEPT`] and the system calls of [`FILTER_CALLS`], which the `nft` that it starts inherits. No privilege
+//! comes back before the next process. System calls that are not allowed fail with ENOSYS, so that libraries use their
+//! fallbacks. BPF objects are reached only by pins and open descriptors: nothing is loaded, and nothing is opened by
 //! its id.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub const CAP_BPF: u32 = 39;
 /// linux/capability.h: version 3, of two words.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-/// Gives up what only loading needs. To be called before there is a second thread: capabilities are a thread's.
+/// Drops the privileges for loading. Must be called before there is a second thread, because capabilities belong to a thread.
 pub fn drop_loading() -> anyhow::Result<()> {
     let threads = std::fs::read_dir("/proc/self/task").context("count threads")?;
     let threads = threads.count();
@@ -40,8 +40,8 @@ pub fn drop_loading() -> anyhow::Result<()> {
     seccompiler::apply_filter(&filter).context("set the filter of system calls")
 }
 
-/// Children are root, and get what the bounding set holds. Who may not shrink it (CAP_SETPCAP) is held back by
-/// no_new_privs, which the filter brings.
+/// Shrinks the bounding set, which limits the privileges of child processes, since these run as root. Without CAP_SETPCAP it cannot
+/// be shrunk; then no_new_privs, which the filter sets, restricts them.
 fn bound() -> anyhow::Result<()> {
     let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").context("cap_last_cap")?;
     let last: u32 = last.trim().parse().context("cap_last_cap")?;
@@ -108,7 +108,7 @@ fn filter() -> anyhow::Result<BpfProgram> {
     Ok(filter.try_into()?)
 }
 
-/// The first argument is one of `values`.
+/// A condition: the first argument is one of `values`.
 fn one_of(values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     values
         .iter()
@@ -116,7 +116,7 @@ fn one_of(values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError>
         .collect()
 }
 
-/// The first argument has none of `bits`.
+/// A condition: the first argument has none of `bits`.
 fn without(bits: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     first_argument(SeccompCmpOp::MaskedEq(bits), 0)
 }
@@ -151,7 +151,7 @@ const BPF_COMMANDS: [u64; 19] = [
     1, 2, 3, 4, 6, 7, 8, 9, 10, 15, 16, 21, 24, 25, 26, 27, 28, 29, 34,
 ];
 
-/// What files, sockets, timers, threads and one child need, of this process, tokio, the C library and `nft`.
+/// System calls of this process, tokio, the C library and `nft`, for files, sockets, timers, threads and a child process.
 const FILTER_CALLS: &[i64] = &[
     libc::SYS_accept,
     libc::SYS_accept4,

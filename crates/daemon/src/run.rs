@@ -40,9 +40,9 @@ use crate::shell::{self, Opened};
 use crate::slots::{Orders, Slots, Tested};
 use crate::trunk::{self, TrunkRole};
 
-/// Limit of descriptors: more than all maps, devices and probes need.
+/// Limit of file descriptors: more than all maps, devices and probes need.
 const DESCRIPTORS: u64 = 65_536;
-/// The longest that a request for the status waits for a survey of neighbours.
+/// How long a request for the status waits for a survey of neighbours, at most.
 const SURVEY_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the roles of a file in the calling thread's network namespace until SIGTERM or SIGINT, then restores the host.
@@ -53,7 +53,8 @@ const SURVEY_MAX: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`Error::BadInput`] before anything was changed; anything else later.
 pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
-    // The helper is forked before this process opens or changes anything or drops privileges, because it inherits what there is now.
+    // The helper is forked before this process opens or changes anything or drops privileges, because it inherits what there is
+    // now.
     let helper = Helper::start();
     ignore_reloads();
     raise_descriptors();
@@ -132,7 +133,7 @@ async fn open(
         || services.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
         || trunk.as_ref().is_some_and(|(_, loaded)| loaded.is_ok());
     if !is_loaded {
-        // Nothing was changed: what an earlier run has loaded continues.
+        // Nothing was changed, so the programs of an earlier run continue.
         let gateway = gateway.and_then(|(_, loaded)| loaded.err());
         let services = services.and_then(|(_, loaded)| loaded.err());
         let trunk = trunk.and_then(|(_, loaded)| loaded.err());
@@ -176,7 +177,7 @@ async fn open(
     Ok(roles)
 }
 
-/// Makes a role of its loaded programs and the host. If the host cannot be opened, the programs are unloaded.
+/// Creates a role from its loaded programs and the host. If the host cannot be opened, the programs are unloaded.
 async fn begin<P, H, R>(
     loaded: Loaded<P>,
     close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
@@ -193,7 +194,7 @@ async fn begin<P, H, R>(
     }
 }
 
-/// What an earlier run has loaded continues.
+/// Unloads the programs, unless they were loaded by an earlier run.
 fn undo<P>(
     loaded: Loaded<P>,
     close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
@@ -204,14 +205,14 @@ fn undo<P>(
     }
 }
 
-/// What an earlier gateway that did not stop cleanly has left behind.
+/// Removes what an earlier gateway left behind that was not stopped cleanly.
 async fn forget_gateway(paths: &Paths, ids: Ids) -> anyhow::Result<()> {
     anabranch_dataplane::remove(paths.pins(), Pinned::Gateway)?;
     let host = Host::adopt(paths, ids).await?;
     host.restore(&Netlink::connect()?).await
 }
 
-/// The same of a trunk.
+/// The same for a trunk.
 fn forget_trunk(paths: &Paths) -> anyhow::Result<()> {
     anabranch_dataplane::remove(paths.pins(), Pinned::Trunk)?;
     Settings::adopt(&paths.state_of(TRUNK))?.restore()
@@ -280,7 +281,7 @@ struct RealHost {
     host: Host,
     claims: Rc<RefCell<Claims>>,
     commands: Commands,
-    /// Locked while a survey is under way.
+    /// Locked while a survey is running.
     neighbours: Arc<Mutex<neighbours::Reader>>,
     stateless: neighbours::Stateless,
 }

@@ -1,7 +1,7 @@
-//! Which number of the data path stands for which link name, and what was ordered of it.
+//! Numbers the links for the data path, and stores the operator's orders.
 //!
-//! Flow entries carry link numbers and outlive the daemon and its configuration. So a name keeps its number over reloads
-//! and restarts, and a number that has just been freed is the last to be given away again.
+//! Flow entries contain the number of their link, and outlive the daemon and its configuration. So a name keeps its number over
+//! reloads and restarts, and of free numbers the one that was freed last is reused last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ impl TryFrom<BTreeMap<String, u16>> for Slots {
 }
 
 impl Slots {
-    /// Numbers for `names`, of which there are at most [`LINKS_MAX`]: known names keep theirs.
+    /// Assigns numbers to `names`, at most [`LINKS_MAX`]. Known names keep theirs.
     pub fn assign<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Self {
         let kept = names
             .clone()
@@ -64,7 +64,7 @@ impl Slots {
             .map(|(name, _)| name.as_str())
     }
 
-    /// All, sorted by name.
+    /// All names and numbers, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, LinkId)> {
         self.0
             .iter()
@@ -80,12 +80,12 @@ impl Slots {
     }
 }
 
-/// What people ordered of links, by name; a link in use has no entry. Orders outlive the daemon.
+/// The operator's orders, by link name; a link in use has no entry. They outlive the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders(BTreeMap<String, LinkAction>);
 
 impl Orders {
-    /// Stores an order; one that takes it back removes it.
+    /// Stores an order. The order to use a link again removes its entry.
     pub fn set(&mut self, name: &str, action: LinkAction) {
         match action {
             LinkAction::Up => self.0.remove(name),
@@ -93,28 +93,28 @@ impl Orders {
         };
     }
 
-    /// Those of links that are configured.
+    /// Drops the orders for links that are not configured.
     pub fn keep(&mut self, slots: &Slots) {
         self.0.retain(|name, _| slots.id(name).is_some());
     }
 
-    /// All, sorted by name.
+    /// All orders, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, LinkAction)> {
         self.0.iter().map(|(name, action)| (name.as_str(), *action))
     }
 
-    /// Whether nothing is ordered.
+    /// Whether there is no order.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What checks had shown of links when it was stored, by link and family, and by what was tested. It outlives a crash.
+/// Results of checks when they were saved, by link and family, and by test. They survive a crash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tested(BTreeMap<String, BTreeMap<String, Health>>);
 
 impl Tested {
-    /// Of one test.
+    /// The result of one test.
     pub fn health(&self, link: &str, family: Family, test: &Test) -> Option<Health> {
         let of_link = self.0.get(&subject(link, family))?;
         of_link.get(&test.to_string()).copied()

@@ -1,4 +1,4 @@
-//! What whoever asks is told, and what orders do.
+//! Answers requests, and carries out orders of the operator.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             }
             Err(error) => {
                 let message = error.to_string();
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = reply.send(Response::Failed { message });
             }
         }
@@ -50,7 +50,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// With the name of its class, and the rules that it passes.
+    /// Adds the name of the class, and the rules that do not match.
     fn explained(
         &self,
         from: SocketAddr,
@@ -163,7 +163,7 @@ fn count_prefixes(
     });
 }
 
-/// Answers when a table was read, which may take a while.
+/// Answers in another task, because reading a table may take long.
 fn answer_later(
     reply: oneshot::Sender<Response>,
     read: impl FnOnce() -> Result<Response, plane::Error> + Send + 'static,
@@ -172,14 +172,14 @@ fn answer_later(
         let response = read().unwrap_or_else(|error| Response::Failed {
             message: error.to_string(),
         });
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = reply.send(response);
     });
 }
 
-/// The rules before that of `class`, and what each asks for that the flow has not.
+/// The rules before that of `class`, each with what it requires and the flow does not have.
 fn passed(config: &Config, sample: &Sample, at: Moment, class: &str) -> Vec<PassedRule> {
-    // The configuration was refused otherwise.
+    // Rules that do not compile were refused with the configuration.
     let Ok(mut trial) = Trial::new(&config.rules, &config.lan) else {
         return Vec::new();
     };

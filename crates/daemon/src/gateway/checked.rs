@@ -1,4 +1,4 @@
-//! What the configuration's checks say of links: the tests leave by the link that they tell of, and the balancer hears what follows.
+//! Runs the configuration's checks over each link that they cover, and reports their results to the balancer.
 
 use anabranch_api::CheckStatus;
 use anabranch_core::checks::{Ask, AskId, Check, Checks, Health, Outcome, TestStatus};
@@ -13,14 +13,14 @@ use crate::slots::Tested;
 /// A link's name, and a family.
 pub(crate) type Path = (String, Family);
 
-/// Of all links.
+/// The checks of all links.
 pub(crate) struct LinkChecks {
     checks: Checks<Path>,
     under_way: JoinSet<(AskId, Outcome)>,
 }
 
 impl LinkChecks {
-    /// As `config` has them, with what an earlier daemon knew.
+    /// The checks of `config`, with the results of an earlier daemon.
     pub fn new(config: &Config, known: &Tested) -> Self {
         let mut checks = Checks::new(rand::random());
         checks.set(Time::ZERO, wanted(config));
@@ -35,7 +35,7 @@ impl LinkChecks {
         self.checks.next_timeout()
     }
 
-    /// A test that was made. None is under way: it waits for ever, as every part of a loop does.
+    /// Returns the result of the next test that ends. It never returns if none is running.
     pub async fn done(&mut self) -> anyhow::Result<(AskId, Outcome)> {
         match self.under_way.join_next().await {
             Some(done) => Ok(done?),
@@ -43,7 +43,7 @@ impl LinkChecks {
         }
     }
 
-    /// What the next daemon has to know.
+    /// The results to be saved for the next daemon.
     pub fn tested(&self) -> Tested {
         self.checks
             .remembered()
@@ -55,14 +55,14 @@ impl LinkChecks {
         self.checks.health(path) == Health::Down
     }
 
-    /// Why a link is not used, if that is for a check.
+    /// The check because of which a link is not used, if any.
     pub fn why(&self, link: &str, family: Family) -> Option<String> {
         let failing = self.checks.failing(&(link.to_owned(), family))?;
         let words = failing.words.as_deref().unwrap_or("it failed before");
         Some(format!("a check fails: {}: {words}", failing.test))
     }
 
-    /// Tests that cannot be made, a line each.
+    /// Tests that cannot be run, a line each.
     pub fn troubles(&self) -> impl Iterator<Item = String> {
         self.checks.not_made().map(|((link, _), status)| {
             let words = status.words.unwrap_or_default();
@@ -70,7 +70,7 @@ impl LinkChecks {
         })
     }
 
-    /// For each test.
+    /// The status of each test over a link.
     pub fn status(&self, link: &str, family: Family) -> Vec<CheckStatus> {
         let tests = self.checks.status(&(link.to_owned(), family)).into_iter();
         tests.map(check_status).collect()
@@ -105,14 +105,14 @@ fn wanted(config: &Config) -> impl Iterator<Item = (Path, Vec<Check>)> {
 }
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// After the configuration has changed: what is tested as before goes on.
+    /// Takes over a new configuration. Unchanged tests keep their results.
     pub(super) fn set_checks(&mut self) {
         let now = self.shell.now();
         self.checks.checks.set(now, wanted(&self.config));
         self.tell_checks();
     }
 
-    /// Those that are due. A link that is away is not tested: nothing is learnt by that.
+    /// Starts the tests that are due. A link that is absent is not tested.
     pub(super) fn make_tests(&mut self) {
         let now = self.shell.now();
         while let Some(ask) = self.checks.checks.poll_ask(now) {
@@ -134,13 +134,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let before = self.checks.tested();
         self.checks.checks.handle(id, outcome);
         if self.checks.tested() != before {
-            // It is remembered then.
+            // The next inspection saves the result.
             self.shell.look_soon();
             self.tell_checks();
         }
     }
 
-    /// To the balancer.
+    /// Reports the results to the balancer.
     pub(super) fn tell_checks(&mut self) {
         let now = self.shell.now();
         let links: Vec<(LinkId, String)> = self

@@ -1,4 +1,4 @@
-//! Flows that a link takes with it, and those of addresses that it had before.
+//! Ends the flows of links that are lost, and the flows of former addresses of links.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +12,7 @@ use crate::driver::Ending;
 use crate::observe::{Desired, Prefix};
 use crate::plane::{self, Ended, LinkPath, Plane, Walk, Which};
 
-/// What the flows of a link have as their external addresses.
+/// The external addresses of a link's flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct External {
     pub(super) address: IpAddr,
@@ -28,18 +28,18 @@ impl From<&LinkPath> for External {
     }
 }
 
-/// An address that a link's flows had before the present one.
+/// A former external address of a link that some flows still use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lingering {
     link: LinkId,
     family: Family,
     address: IpAddr,
-    /// By the clock of the programs: those that began later have another.
+    /// Time on the programs' clock. Flows that began later have another address.
     opened_before: Duration,
 }
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// Those that are open now: what is opened from now on stays, however late the walk begins.
+    /// Ends the flows that are open at this time. Flows that are opened later are kept, however late the table is read.
     pub(super) fn end_flows(&mut self, ending: Ending) {
         let ordered = self.plane.walker().now();
         self.end_flows_before(ending, ordered);
@@ -67,15 +67,16 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         if self.endings.is_empty() {
             self.shell.tell_rest_soon();
             for (reply, response) in self.unanswered.drain(..) {
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = reply.send(response);
             }
         }
         Ok(())
     }
 
-    /// Flows of an address that the link no longer has are ended: nothing will answer to it. As long as its device has it, they
-    /// keep it (RFC 4862 section 5.5.4). Those of a link without NAT have addresses of their own.
+    /// Records a link's external address. Flows of its former address are ended, because answers cannot arrive any more. As long as
+    /// the device has the former address, flows keep it (RFC 4862 section 5.5.4). Flows of a link without NAT do not use the link's
+    /// address.
     pub(super) fn take_external(
         &mut self,
         id: LinkId,
@@ -110,7 +111,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         });
     }
 
-    /// Ends the flows of addresses that their devices have no longer.
+    /// Ends the flows of addresses that are no longer on their devices.
     pub(super) fn end_lingering(&mut self, wanted: &Desired) {
         let stays = |lingering: &Lingering| {
             let view = wanted.links.get(&lingering.link);
@@ -132,7 +133,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// While no daemon ran, links may have left the configuration, got NAT or lost it, and addresses may have been renewed.
+    /// Ends flows after a restart. While no daemon ran, links may have left the configuration, NAT may have changed, and addresses
+    /// too.
     pub(super) fn end_stale_flows(&mut self) -> anyhow::Result<()> {
         if !self.shell.adopted {
             return Ok(());
@@ -152,7 +154,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Whether a flow has a former external address that its device has, too.
+    /// Whether a flow has a former external address that is still on its device.
     fn is_kept(&self, row: &FlowRow) -> bool {
         let (id, family, external) = address_of(row);
         self.others(id, family).contains(&external)
@@ -177,7 +179,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 }
 
-/// Whether hosts may have an address beyond the link in place of their own.
+/// Whether `address` may be that of a host under the link's prefix.
 fn is_in_prefix(path: &LinkPath, address: IpAddr) -> bool {
     path.prefix.is_some_and(|(network, length)| {
         Prefix::new(network.into(), length).overlaps(Prefix::host(address))
@@ -190,13 +192,13 @@ fn address_of(row: &FlowRow) -> (LinkId, Family, IpAddr) {
     (LinkId(row.link), Family::from(external), external)
 }
 
-/// The same without the address.
+/// The link and family of a flow.
 fn path_of(row: &FlowRow) -> (LinkId, Family) {
     let (link, family, _) = address_of(row);
     (link, family)
 }
 
-/// Just after the youngest of the flows that have a key in common was opened, by the programs' clock: what a link opened later has
+/// For each key, a time just after the youngest of its flows was opened, by the programs' clock. Flows that a link opens later have
 /// another address.
 fn last_opened<'a, K: Ord>(
     rows: impl Iterator<Item = &'a FlowRow>,
@@ -205,7 +207,7 @@ fn last_opened<'a, K: Ord>(
 ) -> BTreeMap<K, Duration> {
     let mut last = BTreeMap::new();
     for row in rows {
-        // Ages are cut to whole milliseconds, and told before `now`.
+        // Ages are rounded down to milliseconds, and were read before `now`.
         let opened =
             now.saturating_sub(Duration::from_millis(row.age_ms)) + Duration::from_millis(1);
         let latest = last.entry(key(row)).or_insert(opened);
@@ -233,15 +235,15 @@ fn end(walker: &impl Walk, ending: Ending, opened_before: Duration) -> Result<En
     walker.end_flows(link, family, classes, which, opened_before)
 }
 
-/// A link that flows have to leave.
+/// A link whose flows end.
 pub(super) struct Left {
     link: String,
-    /// They had endpoints of their own, with which they can go on.
+    /// Without NAT, so that its flows can continue over another link.
     routed: bool,
 }
 
 impl Left {
-    /// Logs what became of them, if there were any.
+    /// Logs how many flows ended, if any.
     fn tell(&self, Ended { tcp, udp }: Ended) {
         let link = &self.link;
         match (tcp + udp, self.routed) {

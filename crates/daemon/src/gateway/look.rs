@@ -40,7 +40,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.shorten(&mut wanted);
         self.seen = wanted.of_host();
         self.survey.see(&self.config, snapshot);
-        // The data path does not need these.
+        // The data path does not use the rules.
         self.told.rules.clone_from(&wanted.rules);
         self.told.beside.clone_from(&wanted.beside);
         let has_turned = self.routed != self.routed_links();
@@ -48,7 +48,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             self.tell(wanted)?;
         }
         self.ways = self.ways();
-        // Done even if nothing is new: somebody may have flushed the routing rules.
+        // Repeated even without a change, because another program may have flushed the routing rules.
         self.apply_to_host().await;
         let has_stale_programs = self.has_stale_programs();
         let kept = self
@@ -60,7 +60,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Links get the path MTU if longer packets vanish, so that the MSS of new TCP connections is lowered to it.
+    /// Lowers the MTU of links on which longer packets vanish, so that the MSS of new TCP connections is lowered to it.
     fn shorten(&mut self, wanted: &mut Desired) {
         let now = self.shell.now();
         for (id, view) in &mut wanted.links {
@@ -75,7 +75,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// Saves state for the next process. If the disk is full, the gateway forwards all the same.
+    /// Saves state for the next process. If that fails (the disk is full, for instance), the gateway continues.
     fn keep_state(&mut self) {
         let slots = self.surroundings.keep_slots(&self.slots);
         let orders = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));
@@ -88,7 +88,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// As the classes' choices and the rules that hold have them.
+    /// Where the host's own traffic is routed, by the choices of the classes and the active rules.
     pub(super) fn ways(&self) -> Ways {
         let held = match &self.told_rules {
             Some((held, _)) => *held,

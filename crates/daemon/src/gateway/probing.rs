@@ -1,4 +1,4 @@
-//! Probes and questions that the balancer wants: by which path they leave, and what their answers say.
+//! Sends the balancer's probes, and reports their answers.
 
 use anabranch_core::{Family, LinkId, ProbeRequest, Question, Whom};
 
@@ -7,7 +7,7 @@ use crate::driver::ProbeOrder;
 use crate::plane::Plane;
 use crate::probe::{Answer, Inquiry, Via};
 
-/// Probes under way; more would mean that answers are never given up.
+/// Maximum number of outstanding probes. More would mean that their deadlines do not work.
 const PROBES_MAX: usize = 1024;
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
@@ -22,7 +22,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.probes.spawn(async move { (order, answer.await) });
     }
 
-    /// What comes back tells the programs.
+    /// Sends a survey probe. The programs recognise its answer.
     pub(super) fn ask(&mut self, question: &Question) -> anyhow::Result<()> {
         let family = Family::from(question.to.ip());
         let Some(via) = self.via(question.link, family) else {
@@ -36,7 +36,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// As whom one asks over a link; none without an address there.
+    /// The source address and device for a probe over a link; none without an address of the family.
     pub(super) fn via(&self, link: LinkId, family: Family) -> Option<Via> {
         let view = self.told.links.get(&link)?;
         Some(Via {

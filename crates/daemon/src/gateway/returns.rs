@@ -1,7 +1,7 @@
-//! The host's own UDP leaves a link that better ones have replaced, as flows of the LAN do.
+//! Moves the host's own UDP from a link when better links are back, as flows of the LAN are moved.
 //!
-//! Flows of the LAN move at last in any case, which costs them nothing. What the host itself has is told, and so only ever in a
-//! pause: whoever has none at first is asked for again, as long as better links are there.
+//! Flows of the LAN are moved after some time even without a pause, because that costs them nothing. Sockets of the host get an
+//! error instead, so they are moved only in a pause. Those without a pause are tried again as long as better links are available.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -14,20 +14,20 @@ use crate::driver::Ending;
 use crate::host::{Conversation, Moved, Return};
 use crate::plane::Plane;
 
-/// A link that is to be left.
+/// A link that better links have replaced.
 pub(super) struct Returning {
-    /// Better ones take new flows of these.
+    /// The classes whose new flows take better links.
     classes: ClassSet,
     address: IpAddr,
-    /// Nothing was left to wait for.
+    /// No conversation is left to move.
     is_done: bool,
     state: Arc<Mutex<Return>>,
 }
 
-/// By which class the host's own conversations go, and which of them are to leave.
+/// Finds the class of the host's own conversations, and which of them have to move.
 struct Leaving {
     classes: ClassSet,
-    /// In the order of the configuration.
+    /// The rules for the host's own traffic, in the order of the configuration.
     rules: Vec<(Vec<OwnTraffic>, ClassId)>,
 }
 
@@ -43,7 +43,7 @@ impl Leaving {
 }
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// The link works, and flows of some classes are to move from it.
+    /// Starts to move the flows of some classes from a link that still works.
     pub(super) fn begin_return(&mut self, ending: Ending) {
         let key = (ending.link, ending.family);
         let Some(address) = self.externals.get(&key).map(|external| external.address) else {
@@ -60,7 +60,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.move_idle();
     }
 
-    /// Links that take new flows again, or take none at all, or have another address.
+    /// Stops for links that take new flows again, take none at all, or have another address.
     pub(super) fn end_returns(&mut self) {
         let (driver, externals) = (&self.driver, &self.externals);
         self.returning.retain(|(link, family), returning| {
@@ -73,7 +73,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         });
     }
 
-    /// Once more, where some had no pause yet.
+    /// Tries again where some conversations had no pause yet.
     pub(super) fn move_idle(&mut self) {
         if !self.moves.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The gateway in the shell: what it does at each event, tick, turn, question and reload.
+//! The gateway as a role of the daemon: start, events, ticks, turns, requests, reload and stop.
 
 use anabranch_api::{Request, Response, Severity};
 use anabranch_core::Family;
@@ -16,13 +16,13 @@ use crate::control::Call;
 use crate::plane::{Plane, Walk};
 use crate::shell::{Role, Shell};
 
-/// The host is looked at this often even if netlink is silent.
+/// The host is inspected after this many ticks even without a netlink message.
 pub(super) const LOOK_TICKS: u64 = 30;
-/// The host's own UDP that did not pause is looked at so often.
+/// The host's own UDP without a pause is tried again after this many ticks.
 const MOVE_TICKS: u64 = 5;
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// An order is carried out when it is answered, and the flows that it ends have ended.
+    /// Carries out an order. It is answered when the flows that it ends have ended.
     async fn carry_out(
         &mut self,
         reply: oneshot::Sender<Response>,
@@ -30,7 +30,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     ) -> anyhow::Result<()> {
         self.turn().await?;
         if self.endings.is_empty() {
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = reply.send(response);
         } else {
             self.unanswered.push((reply, response));
@@ -38,7 +38,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// A start at which nothing works has failed. Where something does, the next tick tries the rest again.
+    /// Fails the start if nothing works. If some links work, the next tick tries the others again.
     fn check_start(&self) -> anyhow::Result<()> {
         let is_seen = !self.seen.links.is_empty();
         let is_attached = !self.told.attachments.is_empty() || self.seen.attachments.is_empty();
@@ -83,11 +83,11 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         )
     }
 
-    /// Devices are attached last, when the first choice is installed.
+    /// Starts the gateway. Devices get their programs last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
         tell_warnings(&self.config);
         self.plane.set_class_names(&self.classes.names())?;
-        // An earlier daemon may have had links and devices that this configuration has not.
+        // An earlier daemon may have had links and devices that are not in this configuration.
         self.forget_links(all_links())?;
         self.inherited = self.plane.attached()?.into_iter().collect();
         self.tell_checks();
@@ -173,8 +173,8 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.shell.instant(test.map_or(next, |test| test.min(next)))
     }
 
-    /// Looks at the host if it changed, turns the balancer, and moves the fallback and what the host itself sends to the first
-    /// links that are usable.
+    /// Inspects the host if it changed, drives the balancer, and routes the fallback and the host's own traffic to the first
+    /// usable links.
     async fn turn(&mut self) -> anyhow::Result<()> {
         if self.shell.take_look() {
             self.look().await?;
@@ -198,7 +198,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             let name = self.slots.name(link).unwrap_or("of before");
             self.surroundings.abandon(name, address);
         }
-        // Whoever reads of a verdict finds the host as it follows from it.
+        // Answered only now, so that a client that reads of a verdict finds the host changed accordingly.
         for reply in asking {
             self.tell_status(reply);
         }
@@ -227,13 +227,13 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
                 force,
             } => self.order(&name, action, force)?,
             Request::Explain { from, to, proto } => self.explain(from, to, proto),
-            // The instance's.
+            // Handled by the daemon, for all roles.
             Request::Reload | Request::Stop { .. } => return Ok(()),
         };
         if is_order {
             return self.carry_out(reply, response).await;
         }
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = reply.send(response);
         Ok(())
     }
@@ -242,7 +242,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.surroundings.check(config).await
     }
 
-    /// Other links and manners, while the flows of links that stay go on.
+    /// Takes over a new configuration. The flows of links that stay are kept.
     async fn adopt_config(
         &mut self,
         config: Config,
@@ -280,7 +280,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.carry_out(reply, Response::Done).await
     }
 
-    /// Flows that are being ended get there first.
+    /// Stops the gateway, after flows that are being ended have ended.
     async fn close(mut self) -> anyhow::Result<()> {
         while self.endings.join_next().await.is_some() {}
         let closed = self.plane.close().context("detach the data path");

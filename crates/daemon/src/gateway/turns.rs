@@ -1,4 +1,4 @@
-//! What time brings: the balancer's turns, sweeps of the flow tables, surveys of what stands beside the gateway.
+//! Periodic work: the balancer's turns, sweeps of the flow tables, surveys of other programs and hosts.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use super::{GatewayRole, Surroundings};
 use crate::plane::{self, Plane, Swept, Walk, Which};
 
-/// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
+/// A sweep that took time t is followed by this many times t without one, while there is room in the table.
 const SWEEP_REST: u32 = 200;
-/// A table that was empty is swept this often.
+/// Time between sweeps of a table that was empty.
 const SWEEP_REST_EMPTY: Duration = Duration::from_secs(5);
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
-    /// Does what the balancer wants, has flows ended and sends its probes.
+    /// Drives the balancer, ends flows and sends probes.
     pub(super) fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.shell.now();
         let due = self.driver.turn(now, &mut self.plane)?;
@@ -69,7 +69,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Once a second at most, however fast the host changes.
+    /// Starts a survey, at most once a second.
     pub(super) fn survey_neighbours(&mut self) {
         if self.survey.is_due() || self.surroundings.has_other_neighbours() {
             self.begin_survey();
@@ -83,9 +83,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// Without an answer what was found before stands, until the next.
+    /// Takes the result of a survey. If it failed, the former result stays valid.
     pub(super) fn surveyed(&mut self, found: anyhow::Result<Vec<Finding>>) {
-        // The guard is another where nobody needs connections tracked.
+        // Whether connections are tracked decides which nftables rules are installed.
         let others_track = self.surroundings.others_track();
         if std::mem::replace(&mut self.others_track, others_track) != others_track {
             self.shell.look_soon();

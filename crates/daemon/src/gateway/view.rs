@@ -20,7 +20,7 @@ use anabranch_api::{
     RecentProbes, TargetStatus, Traffic,
 };
 
-/// `counters` are the classes', in the order of their ids.
+/// `counters` are those of the classes, in the order of their ids.
 pub fn status<P: Plane, S: Surroundings>(
     gateway: &GatewayRole<P, S>,
     counters: &[ClassCounters],
@@ -40,7 +40,7 @@ pub fn status<P: Plane, S: Surroundings>(
         classes: classes(gateway, counters),
         flows: flows(gateway),
         connections: connections(gateway),
-        // Counted by whoever may wait for it.
+        // Filled in by the task that reads the table.
         prefixes: PrefixesStatus::default(),
         reasons: reasons(gateway)?,
     })
@@ -196,7 +196,7 @@ fn class_status<P: Plane, S: Surroundings>(
     }
 }
 
-/// The links of each tier, and those in use that are of none. Without tiers, metered links come after the others.
+/// The links of each tier, and then those in use that are in no tier. Without tiers, metered links come after the others.
 fn tiers<P: Plane, S: Surroundings>(
     gateway: &GatewayRole<P, S>,
     choosing: &Choosing,
@@ -269,7 +269,7 @@ fn recent_probes(now: Time, recent: &ProbeQuality) -> RecentProbes {
     }
 }
 
-/// What is wrong with links, for whoever watches the gateway: that nothing works before what does not.
+/// What is wrong with links, for monitoring: the failure of all links before that of single ones.
 pub fn problems<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> Vec<Problem> {
     let now = gateway.shell.now();
     let offline = gateway.driver.is_dark(now).then(|| Problem {
@@ -334,7 +334,7 @@ fn link_problems<P: Plane, S: Surroundings>(
     order.into_iter().chain(alarms).collect()
 }
 
-/// Changes seldom enough to be told to the service manager whenever it does.
+/// A time that is rounded so much that the service manager needs an update only rarely.
 fn roughly(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..60 => format!("{} s", seconds / 10 * 10),
@@ -344,7 +344,7 @@ fn roughly(time: Duration) -> String {
     }
 }
 
-/// Over how many links it forwards.
+/// A line that says over how many links the gateway forwards.
 pub fn work<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> String {
     let links = &gateway.config.links;
     let works = |link: &&Link| {
@@ -374,7 +374,7 @@ fn rates(down_bps: Option<u64>, up_bps: Option<u64>) -> Option<Rates> {
     (down_bps.is_some() || up_bps.is_some()).then_some(Rates { down_bps, up_bps })
 }
 
-/// What the operator ordered stands above what was found.
+/// The state for display. The operator's order overrides what was found.
 fn state(admin: Admin, fares: &Fares) -> LinkState {
     match (admin, fares.state) {
         (Admin::Down, _) => LinkState::Disabled,
@@ -387,7 +387,7 @@ fn state(admin: Admin, fares: &Fares) -> LinkState {
     }
 }
 
-/// What keeps a link out of use that answers, in words.
+/// Why a link that answers is not used, in words.
 fn barred<P: Plane, S: Surroundings>(
     gateway: &GatewayRole<P, S>,
     link: LinkId,
@@ -435,7 +435,7 @@ fn why(
     }
 }
 
-/// Other ways of asking are answered.
+/// Kinds of probes that are filtered while others are answered, in words.
 fn filtered(kinds: &[Kind]) -> String {
     let kinds: Vec<String> = kinds.iter().map(Kind::to_string).collect();
     format!(

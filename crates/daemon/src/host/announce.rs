@@ -1,4 +1,4 @@
-//! Tells the neighbours on a device that an address is there (RFC 5227, section 3), so that none keeps another card for it.
+//! Announces an address on a device (RFC 5227, section 3), so that neighbours update the hardware address that they have for it.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -10,7 +10,7 @@ const REQUEST: u16 = 1;
 const CARD_BYTES: u8 = 6;
 const ADDRESS_BYTES: u8 = 4;
 
-/// From the device with this index; nothing where its neighbours have no cards.
+/// Sends the announcement from the device with this index. Does nothing if the device has no hardware addresses.
 pub fn announce(ifindex: u32, address: Ipv4Addr) -> io::Result<()> {
     let socket = packet_socket(ifindex)?;
     let own = name(&socket)?;
@@ -47,7 +47,7 @@ pub fn announce(ifindex: u32, address: Ipv4Addr) -> io::Result<()> {
     }
 }
 
-/// One that hears nothing.
+/// A packet socket that receives nothing.
 fn packet_socket(ifindex: u32) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
@@ -55,7 +55,7 @@ fn packet_socket(ifindex: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was opened above, and is nobody else's.
+    // SAFETY: it was opened above and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut device = at(ifindex);
     device.sll_protocol = 0;
@@ -67,9 +67,9 @@ fn packet_socket(ifindex: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Index, kind and address of the device that a socket is bound to.
+/// The index, type and address of the device to which a socket is bound.
 fn name(socket: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
-    // SAFETY: a structure of integers, for which zero will do.
+    // SAFETY: a structure of integers, for which zero is valid.
     let mut own: libc::sockaddr_ll = unsafe { zeroed() };
     let mut length = size_of::<libc::sockaddr_ll>() as u32;
     // SAFETY: both outlive the call, which is told how much room there is.
@@ -80,7 +80,7 @@ fn name(socket: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
 }
 
 fn at(ifindex: u32) -> libc::sockaddr_ll {
-    // SAFETY: a structure of integers, for which zero will do.
+    // SAFETY: a structure of integers, for which zero is valid.
     let mut at: libc::sockaddr_ll = unsafe { zeroed() };
     at.sll_family = libc::AF_PACKET as u16;
     at.sll_protocol = (libc::ETH_P_ARP as u16).to_be();

@@ -1,9 +1,9 @@
-//! What the kernel's connection tracking knows: connections that it translates and that a link takes with it, and who speaks UDP
-//! with whom.
+//! Reads and changes the kernel's connection table: deletes connections that are translated to a dead link, and finds who speaks
+//! UDP with whom.
 //!
-//! Who forwards for containers gives each of their connections an address of the link by which it leaves, and keeps that as long
-//! as the connection is known. Once the link is gone, the next packet has to be translated anew: the other end of TCP answers
-//! it with a RST, and UDP goes on.
+//! The kernel's NAT, for instance for containers, gives each connection an address of the link by which it leaves, for as long as
+//! the connection is known. If the link is dead, the connection is deleted, so that its next packet is translated anew: the other
+//! end of TCP answers that with a RST, and UDP continues.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,20 +36,20 @@ const PROTOCOL_NUMBER: u16 = 1;
 const PORTS: [u16; 2] = [2, 3];
 const ASSURED: u32 = 1 << 2;
 
-/// Conversations of UDP: who began, with whom, and for how long there has been no packet, at least.
+/// UDP conversations: the first sender, the other end, and the least time since the last packet.
 #[derive(Debug, Default)]
 pub struct Conversations(BTreeMap<[SocketAddr; 2], Duration>);
 
-/// One of them.
+/// One UDP conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conversation {
     /// The host's end.
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
-    /// So long there has been no packet, at least; the longest time if it is not known any more.
+    /// Least time since the last packet; the longest time if the conversation is not in the table.
     pub idle: Duration,
-    /// Who began it, if that is known.
+    /// Who sent the first packet, if that is known.
     pub begun: Option<Begun>,
 }
 
@@ -58,19 +58,19 @@ pub struct Conversation {
 pub enum Begun {
     /// The host itself.
     Here,
-    /// Somebody else.
+    /// Another host.
     There,
 }
 
-/// How long connection tracking remembers UDP after its last packet.
+/// How long the kernel keeps UDP entries after the last packet.
 #[derive(Debug, Clone, Copy)]
 struct Timeouts {
-    /// Before there is a conversation of two seconds.
+    /// While the conversation is younger than two seconds.
     young: Duration,
     assured: Duration,
 }
 
-/// The kernel forgets all of one family that bear a mark.
+/// Deletes all connections of a family with a mark.
 pub fn forget(family: Family, mark: u32) -> anyhow::Result<()> {
     let mut body = family_header(family);
     for (kind, value) in [(MARK, mark), (MARK_MASK, u32::MAX)] {
@@ -80,7 +80,7 @@ pub fn forget(family: Family, mark: u32) -> anyhow::Result<()> {
     netlink.order(DELETE, &body).context("ask")
 }
 
-/// How many connections each host began, of all that are known. Takes about a microsecond for each.
+/// Number of connections that each host began. Takes about a microsecond for each entry.
 pub fn by_source() -> anyhow::Result<BTreeMap<IpAddr, u64>> {
     let netlink = Netlink::connect(NETLINK_NETFILTER).context("open a netlink socket")?;
     let every_family = [libc::AF_UNSPEC as u8, 0, 0, 0];
@@ -101,7 +101,7 @@ fn source(attributes: &[u8]) -> Option<IpAddr> {
     address_of(kinds.find_map(|[source, _]| find(ip, source))?)
 }
 
-/// Those of one family; nothing if no packets are tracked here.
+/// The UDP conversations of one family; none if no packets are tracked here.
 pub fn udp(family: Family) -> anyhow::Result<Option<Conversations>> {
     let count = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count");
     let is_on = count.is_ok_and(|count| count.trim() != "0");
@@ -119,7 +119,7 @@ pub fn udp(family: Family) -> anyhow::Result<Option<Conversations>> {
 }
 
 impl Conversations {
-    /// That of two ends.
+    /// The conversation between two ends.
     pub fn between(&self, local: SocketAddr, remote: SocketAddr) -> Conversation {
         let here = self
             .0
@@ -139,7 +139,7 @@ impl Conversations {
         }
     }
 
-    /// The latest of a port with somebody, whatever its address.
+    /// The latest conversation of a local port with a remote end, whatever the local address.
     pub fn latest(&self, port: u16, remote: SocketAddr) -> Option<Conversation> {
         let is_its = |local: &SocketAddr| local.port() == port;
         let locals = self.0.keys().filter_map(|[from, to]| match () {
@@ -196,8 +196,8 @@ impl Timeouts {
         })
     }
 
-    /// By what is left of the timeout, whose part of a second the kernel does not tell. Whose timeout is longer than it should
-    /// be counts as busy.
+    /// Computed from the rest of the timeout, which the kernel reports in whole seconds. If the rest is longer than the timeout
+    /// should be, the conversation counts as busy.
     fn idle(self, is_assured: bool, left: Duration) -> Duration {
         const ROUNDED: Duration = Duration::from_secs(1);
         let whole = if is_assured { self.assured } else { self.young };
@@ -209,7 +209,7 @@ fn family_header(family: Family) -> Vec<u8> {
     vec![number_of(family), 0, 0, 0]
 }
 
-/// Of the attributes for source and destination.
+/// The attributes for source and destination.
 fn address_kinds(family: Family) -> [u16; 2] {
     match family {
         Family::V4 => [1, 2],

@@ -1,7 +1,7 @@
-//! Every number and name by which the host knows what is ours, in one place.
+//! All numbers and names that mark things on the host as ours.
 //!
-//! They live in a network namespace of their own kind (tables, rules, marks), so instances in different namespaces never
-//! meet. Instances that share a namespace have different blocks ([`Numbers`](crate::lock::Numbers)).
+//! Tables, rules and marks belong to a network namespace, so instances in different namespaces never
+//! conflict. Instances that share a namespace have different blocks ([`Numbers`](crate::lock::Numbers)).
 
 use anabranch_core::ClassId;
 use anabranch_core::rules::RULES_MAX;
@@ -12,76 +12,78 @@ use crate::plane::LinkId;
 
 /// Marks routes and rules as ours (`ip rule` and `ip route` show it as `proto 171`).
 pub const PROTOCOL: u8 = 0xAB;
-/// So many instances share a network namespace.
+/// How many instances may share a network namespace.
 pub const BLOCKS: u32 = 64;
 const TABLES_PER_BLOCK: u32 = 32;
 const TABLE_BASE: u32 = 0xAB00;
 const FIRST_USABLE_SLOT: u32 = TABLES_PER_BLOCK - 1;
-/// Tables of classes, behind those of links of all instances.
+/// Tables of classes, after those of the links of all instances.
 const CLASS_TABLE_BASE: u32 = TABLE_BASE + BLOCKS * TABLES_PER_BLOCK;
 const CLASS_TABLES_PER_BLOCK: u32 = MAX_CLASSES as u32;
-/// Rules of links begin here, ...
+/// Rules of links begin at this priority, ...
 const PRIORITY_BASE: u32 = 20_000;
 const PRIORITIES_PER_BLOCK: u32 = 2;
-/// ... and before those what two links contend for.
+/// ... and before them come rules for destinations that two links have in common.
 const NEAR_BEFORE: u32 = BLOCKS;
-/// A rule that is added without a priority comes before all that are there: `fib_default_rule_pref` of linux/net/core/fib_rules.c. Then
-/// ours move so far up.
+/// A rule that is added without a priority goes before all others: `fib_default_rule_pref` of linux/net/core/fib_rules.c. Then
+/// our rules move by this step, so as to stay before it.
 const STEP: u32 = 256;
 const STEPS: u32 = 16;
-/// So many may be added before ours.
+/// This many rules may be added before ours.
 const ADDED_MAX: u32 = 32;
-/// Where the earliest versions had what [`OWN_PRIORITY_BASE`] begins, those of all instances together.
+/// Priorities of the earliest versions for what now begins at [`OWN_PRIORITY_BASE`], of all instances together.
 const FORMER_OWN_PRIORITIES: [u32; 2] = [32_764, 32_765];
-/// Where versions without rules for what the host itself sends had it; now behind that, what the host forwards for others.
+/// Priorities of versions without rules for the host's own traffic. Now the rules for traffic that the host forwards for others are
+/// there.
 const FORMER_OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITIES[0] - BLOCKS * PRIORITIES_PER_BLOCK;
-/// Specific routes, every rule of the configuration, what is left.
+/// Number of rules for the host's own traffic: specific routes, each rule of the configuration, and the rest.
 const OWN_PRIORITIES_PER_BLOCK: u32 = RULES_MAX as u32 + 2;
-/// The last before those and the main table's own (32766): every rule of an administrator stands before them.
+/// The last priorities before those above and the main table's rule (32766), so that every rule of an administrator comes before
+/// them.
 const OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITY_BASE - BLOCKS * OWN_PRIORITIES_PER_BLOCK;
-/// What two links contend for, of what the host itself sends; and before that the rules of others.
+/// Rules for the host's own traffic to destinations that two links have in common, and before them copies of others' rules.
 const OWN_NEAR_BASE: u32 = OWN_PRIORITY_BASE - BLOCKS;
-/// Rules of others that the kernel would look at behind this are said again here.
+/// Rules of others that the kernel would look up only after ours are copied to this priority.
 pub const COPY_BASE: u32 = OWN_NEAR_BASE - BLOCKS;
-/// In the mark of a connection: instance, direction, a link and one.
+/// Layout of a connection mark: instance, direction, link + 1.
 const CONNECTION_BLOCK_SHIFT: u32 = 16;
 const CONNECTION_LEFT: u32 = 1 << 8;
-/// Of a connection's mark, whose it is.
+/// The part of a connection mark that identifies its owner.
 pub const CONNECTION_MARK_MASK: u32 = 0xFFFF_0000;
 
-/// The numbers of routing tables, rules and marks that are an instance's own.
+/// The numbers of routing tables, rules and marks of one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     block: u32,
 }
 
 impl Ids {
-    /// Of a block below [`BLOCKS`].
+    /// Those of a block below [`BLOCKS`].
     pub fn of_block(block: u32) -> Self {
         Self { block }
     }
 
-    /// Those that an instance has if no other has them.
+    /// Those that an instance prefers, if no other instance has them.
     pub fn of(instance: &str) -> Self {
         Self::of_block(preferred_block(instance))
     }
 
-    /// Routing table of one link: its default route.
+    /// Routing table with the default route of one link.
     pub fn link_table(self, link: LinkId) -> u32 {
         self.first_table() + u32::from(link.0)
     }
 
-    /// Routing table of what the kernel's own NAT carries, and of what the host itself sends.
+    /// Routing table for the kernel's own NAT and for the host's own traffic: the first usable link.
     pub fn first_usable_table(self) -> u32 {
         self.first_table() + FIRST_USABLE_SLOT
     }
 
-    /// Routing table of what the host itself sends of one class.
+    /// Routing table for the host's own traffic of one class.
     pub fn class_table(self, class: ClassId) -> u32 {
         self.first_class_table() + u32::from(class.0)
     }
 
-    /// Whether a routing table is one of them.
+    /// Whether a routing table belongs to this instance.
     pub fn owns_table(self, table: u32) -> bool {
         let of_links = self.first_table()..self.first_table() + TABLES_PER_BLOCK;
         let of_classes =
@@ -89,8 +91,8 @@ impl Ids {
         of_links.contains(&table) || of_classes.contains(&table)
     }
 
-    /// Where the rules of links stand among those of others, by the others' priorities: before what was added without one since
-    /// ours are there, so that it is the same which came first.
+    /// Where the rules of links go among those of others, given the others' priorities: before rules that were added without a
+    /// priority after ours, so that the order does not depend on which came first.
     pub fn place(self, others: impl Iterator<Item = u32> + Clone) -> Place {
         let is_before = |step: &u32| {
             let first = PRIORITY_BASE - step * STEP;
@@ -105,17 +107,17 @@ impl Ids {
         }
     }
 
-    /// Copies of rules of others that the kernel would look at after ours.
+    /// Priority of copies of others' rules that the kernel would look up only after ours.
     pub fn copy_priority(self) -> u32 {
         COPY_BASE + self.block
     }
 
-    /// Rules for what the host itself sends to what two links contend for.
+    /// Rules for the host's own traffic to destinations that two links have in common.
     pub fn own_near_priority(self) -> u32 {
         OWN_NEAR_BASE + self.block
     }
 
-    /// Rules for what the host forwards for others: specific routes of the main table, ...
+    /// Rules for traffic that the host forwards for others: specific routes of the main table, ...
     pub fn forwarded_specific_priority(self) -> u32 {
         FORMER_OWN_PRIORITY_BASE + self.block * PRIORITIES_PER_BLOCK
     }
@@ -125,22 +127,22 @@ impl Ids {
         self.forwarded_specific_priority() + 1
     }
 
-    /// Rules for what the host itself sends: specific routes of the main table, ...
+    /// Rules for the host's own traffic: specific routes of the main table, ...
     pub fn own_specific_priority(self) -> u32 {
         OWN_PRIORITY_BASE + self.block * OWN_PRIORITIES_PER_BLOCK
     }
 
-    /// ... then what a rule of the configuration takes, by its place there, ...
+    /// ... then that of a rule of the configuration, by its index, ...
     pub fn own_rule_priority(self, place: usize) -> u32 {
         self.own_specific_priority() + 1 + place as u32
     }
 
-    /// ... then the table of what is left.
+    /// ... then the table for the rest.
     pub fn own_table_priority(self) -> u32 {
         self.own_specific_priority() + OWN_PRIORITIES_PER_BLOCK - 1
     }
 
-    /// Whether a rule with our protocol number is of this instance.
+    /// Whether a rule with our protocol number belongs to this instance.
     pub fn owns_rule(self, priority: u32) -> bool {
         let of_links = (0..STEPS).any(|step| {
             let place = Place {
@@ -157,34 +159,34 @@ impl Ids {
             || [self.own_near_priority(), self.copy_priority()].contains(&priority)
     }
 
-    /// Priority and table of the rules that the earliest versions of this instance had for what the host itself sends. The
-    /// first may be another instance's, unless the second is there.
+    /// Priority and table of the rules that the earliest versions of this instance had for the host's own traffic. The
+    /// first may belong to another instance, unless the second exists.
     pub fn former_rules(self) -> [(u32, u32); 2] {
         let [specific, table] = FORMER_OWN_PRIORITIES;
         [(specific, TABLE_MAIN), (table, self.first_usable_table())]
     }
 
-    /// Packet mark of what the kernel's own NAT is to carry.
+    /// Packet mark for the kernel's own NAT, over the first usable link.
     pub fn fallback_mark(self) -> u32 {
         FALLBACK_MARK + self.block
     }
 
-    /// The same for one link alone.
+    /// Packet mark for the kernel's own NAT over this link.
     pub fn fallback_mark_of(self, link: LinkId) -> u32 {
         self.fallback_mark() | (u32::from(link.0) + 1) << FALLBACK_LINK_SHIFT
     }
 
-    /// Mark of connections that came by a link: where their answers leave.
+    /// Mark of connections that arrived over a link: their answers leave over it.
     pub fn arrived_mark(self, link: LinkId) -> u32 {
         self.connection_marks() | (u32::from(link.0) + 1)
     }
 
-    /// Mark of connections that left by a link, for somebody else: where they go on as long as it works.
+    /// Mark of connections of others that left over a link: they keep it as long as it works.
     pub fn left_mark(self, link: LinkId) -> u32 {
         self.arrived_mark(link) | CONNECTION_LEFT
     }
 
-    /// What marks of connections have in common.
+    /// The bits that all connection marks of this instance have in common.
     pub fn connection_marks(self) -> u32 {
         CONNECTION_MARK | self.block << CONNECTION_BLOCK_SHIFT
     }
@@ -198,7 +200,7 @@ impl Ids {
     }
 }
 
-/// The same for the same name, and another for most others.
+/// A block that depends only on the name, and differs for most names.
 pub fn preferred_block(instance: &str) -> u32 {
     let hash = instance.bytes().fold(5381_u32, |hash, byte| {
         hash.wrapping_mul(33) ^ u32::from(byte)
@@ -206,7 +208,7 @@ pub fn preferred_block(instance: &str) -> u32 {
     hash % BLOCKS
 }
 
-/// Where an instance's rules of links stand.
+/// The priorities of an instance's rules of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     first: u32,
@@ -214,17 +216,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// What two links contend for: by which one is bound to.
+    /// Rules for destinations that two links have in common: the link to which a socket is bound decides.
     pub fn near_priority(self) -> u32 {
         self.first - NEAR_BEFORE + self.block
     }
 
-    /// Rules that let specific routes of the main table win.
+    /// Rules by which specific routes of the main table come first.
     pub fn specific_priority(self) -> u32 {
         self.first + self.block * PRIORITIES_PER_BLOCK
     }
 
-    /// Rules that send what is left to one of our tables.
+    /// Rules that send the rest to one of our tables.
     pub fn table_priority(self) -> u32 {
         self.specific_priority() + 1
     }
@@ -235,7 +237,7 @@ impl Place {
     }
 }
 
-/// A table of any instance.
+/// Whether it is a table of any instance.
 pub fn is_own_table(table: u32) -> bool {
     (TABLE_BASE..=last_table()).contains(&table)
 }

@@ -1,8 +1,8 @@
-//! What the daemon changes on the host beside the data path, and how it is put back.
+//! Changes of the host beside the data path, and how they are undone.
 //!
-//! Policy routing, forwarding, and the nftables table that guards and translates what the kernel forwards. A setting's former value is written to the state
-//! file before the setting is changed, so a daemon that was killed loses nothing: the next one finds the file and puts
-//! everything back when it stops cleanly. Rules and routes carry our protocol number, so they need no memory at all.
+//! These are policy routing, forwarding, and the nftables table that filters and translates what the kernel forwards. The former
+//! value of a setting is written to the state file before the setting is changed. So if the daemon is killed, the next one finds
+//! the file, and restores everything when it stops cleanly. Rules and routes carry our protocol number, and need no such record.
 
 mod announce;
 mod clock;
@@ -49,30 +49,30 @@ pub use settings::Settings;
 pub use sysctl::ephemeral_ports;
 pub use undone::Undone;
 
-/// The host's settings that are in our hands.
+/// The settings of the host that the daemon changes.
 pub struct Host {
     ids: Ids,
     nft_table: String,
     nft_loaded: Option<String>,
     generation: nft::Generation,
     others_track: bool,
-    /// The generation of nftables in which the guard was last seen.
+    /// The generation of nftables in which our table was last seen.
     guarded: Option<u32>,
-    /// What had the name of our table before.
+    /// Whether another table with the name of ours was reported.
     is_former_told: bool,
-    /// Why nftables cannot be used, if it cannot.
+    /// Why nftables cannot be used; none if it can.
     nft_missing: Option<String>,
     is_missing_said: bool,
     settings: Settings,
-    /// Of our routing rules.
+    /// What is known of our routing rules.
     memory: PerFamily<Memory>,
-    /// The links that carried packets last.
+    /// The links that carried packets the last time.
     alive: PerFamily<LinkSet>,
     next_hops: next_hops::Kept,
 }
 
 impl Host {
-    /// Takes over what an earlier daemon of this instance left behind. Changes nothing.
+    /// Takes over the state of an earlier daemon of this instance. Changes nothing.
     pub async fn adopt(paths: &Paths, ids: Ids) -> anyhow::Result<Self> {
         let settings = Settings::adopt(&paths.state_of(GATEWAY))?;
         let nft_table = format!("anabranch_{}", paths.instance());
@@ -94,23 +94,23 @@ impl Host {
         })
     }
 
-    /// The links' numbers, as they were last stored.
+    /// The links' numbers as last saved.
     pub fn slots(&self) -> &Slots {
         &self.settings.state.slots
     }
 
-    /// Stores the links' numbers.
+    /// Saves the links' numbers.
     pub fn set_slots(&mut self, slots: Slots) -> anyhow::Result<()> {
         self.settings.state.slots = slots;
         self.settings.save()
     }
 
-    /// What people ordered of links, as it was last stored.
+    /// The operator's orders as last saved.
     pub fn orders(&self) -> &Orders {
         &self.settings.state.orders
     }
 
-    /// Stores what people ordered of links. If it cannot be stored, the former orders stand.
+    /// Saves the operator's orders. If that fails, the former ones stay saved.
     pub fn set_orders(&mut self, orders: Orders) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.settings.state.orders, orders);
         self.settings
@@ -118,18 +118,18 @@ impl Host {
             .inspect_err(|_| self.settings.state.orders = before)
     }
 
-    /// What checks had shown, as it was last stored.
+    /// The results of checks as last saved.
     pub fn tested(&self) -> &Tested {
         &self.settings.state.tested
     }
 
-    /// Stores what checks show.
+    /// Saves the results of checks.
     pub fn set_tested(&mut self, tested: Tested) -> anyhow::Result<()> {
         self.settings.state.tested = tested;
         self.settings.save()
     }
 
-    /// Mark for what the kernel's own NAT is to carry; 0 where it carries nothing.
+    /// Packet mark for the kernel's own NAT; 0 if it is not available.
     pub fn fallback_mark(&self, config: &Config) -> u32 {
         if self.falls_back(config) {
             self.ids.fallback_mark()
@@ -142,7 +142,7 @@ impl Host {
         config.nat.fallback == Fallback::Kernel && self.nft_missing.is_none()
     }
 
-    /// Somebody flushed nftables, with the guard in it.
+    /// Whether another program flushed nftables, and our table with it.
     pub fn has_lost_guard(&mut self) -> bool {
         let generation = self.generation.now();
         let is_as_seen = generation.is_some() && generation == self.guarded;
@@ -154,28 +154,28 @@ impl Host {
         matches!(is_there, Ok(false))
     }
 
-    /// Somebody changed a setting that we made, or took away the neighbours that we keep.
+    /// Whether another program changed a setting of ours, or removed the neighbour entries that we keep.
     pub fn has_other_settings(&self) -> bool {
         self.settings.watch.differs() || self.next_hops.differs()
     }
 
-    /// Settings of ours that somebody set back, lately.
+    /// Settings of ours that others have undone lately.
     pub fn undone(&self) -> Vec<Undone> {
         self.settings.watch.undone()
     }
 
-    /// What our table of nftables has dropped.
+    /// Packets that our nftables table has dropped.
     pub fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         nft::reasons(&self.nft_table)
     }
 
-    /// Whether firewalls or NAT of others look at connections: the guard may then ask for them as well.
+    /// Sets whether firewalls or NAT of others use connection tracking. If so, our table may use it, too.
     pub fn set_others_track(&mut self, others_track: bool) {
         self.others_track = others_track;
     }
 
-    /// Rules, tables, settings and nftables as `desired` wants them; `ways` are those of the fallback and of what the host
-    /// itself sends. Returns what could not be done; nothing is forwarded that is not guarded.
+    /// Sets rules, tables, settings and nftables as in `desired`; `ways` are the routes of the fallback and of the host's
+    /// own traffic. Returns what could not be done. Without our nftables table, forwarding is not enabled.
     pub async fn apply(
         &mut self,
         netlink: &Netlink,
@@ -205,7 +205,8 @@ impl Host {
         failed
     }
 
-    /// Advertisements first: a host that begins to forward forgets what routers told devices that will hear no more of them.
+    /// Router advertisements are set first: when a host begins to forward, it drops what it learned from routers on devices that
+    /// ignore advertisements.
     fn set_sysctls(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
         let mut changes = Vec::new();
         for device in config.links.iter().map(|link| &link.device) {
@@ -238,7 +239,7 @@ impl Host {
         Ok(())
     }
 
-    /// What is remembered is more than what is kept, while that changes.
+    /// Saves next hops. While they change, both the old and the new ones are in the record.
     fn keep_next_hops(&mut self, wanted: BTreeSet<NextHop>) -> anyhow::Result<()> {
         let former = self.settings.state.next_hops.clone();
         if !former.is_superset(&wanted) {
@@ -254,7 +255,7 @@ impl Host {
         Ok(())
     }
 
-    /// Connections of others' networks by links that are dead go on by others.
+    /// Deletes others' connections over dead links, so that they continue over other links.
     fn leave(&mut self, config: &Config, ways: &Ways) {
         for family in Family::ALL {
             let former = std::mem::replace(&mut self.alive[family], ways.alive[family]);
@@ -275,7 +276,7 @@ impl Host {
         }
     }
 
-    /// Neighbours that have heard another card answer learn better.
+    /// Announces our addresses to neighbours that may have a wrong hardware address for them.
     fn announce(&self, links: &[&Link], desired: &Desired) {
         for link in links {
             let id = self.settings.state.slots.id(&link.name);
@@ -293,7 +294,7 @@ impl Host {
         }
     }
 
-    /// Before the kernel forwards anything. What somebody flushed comes back.
+    /// Installs our nftables table before the kernel forwards anything, and again if it was flushed.
     async fn set_guard(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
         if self.nft_missing.is_some() {
             return Ok(());
@@ -311,7 +312,7 @@ impl Host {
         Ok(())
     }
 
-    /// What is in the place of our table, and is none of an earlier run, is written to a file beside the state file, and told of.
+    /// A foreign table with the name of ours is written to a file beside the state file, and reported.
     async fn keep_foreign_tables(&self) {
         let foreign = nft::foreign(&self.nft_table).unwrap_or_else(|error| {
             tracing::debug!("{error:#}");
@@ -327,7 +328,7 @@ impl Host {
         }
     }
 
-    /// Where it is, in words.
+    /// Returns where it is, in words.
     async fn keep_foreign_table(&self, table: &nft::Foreign) -> anyhow::Result<String> {
         let text = table.text(&self.nft_table).await?;
         let path = self.settings.path.with_extension("nft");
@@ -336,7 +337,7 @@ impl Host {
         Ok(aside::set_aside(&path))
     }
 
-    /// What is missing may be there by now.
+    /// Checks again whether `nft` is available.
     async fn ask_for_nft(&mut self) {
         if self.nft_missing.is_some() {
             self.nft_missing = missing_nft(&self.nft_table).await;
@@ -351,7 +352,7 @@ impl Host {
         }
     }
 
-    /// What cannot be done without what the host lacks.
+    /// What the host lacks, and what does not work without it.
     pub fn lacks(&self) -> Option<String> {
         let missing = self.nft_missing.as_ref()?;
         Some(format!(
@@ -390,7 +391,7 @@ impl Host {
         })
     }
 
-    /// Puts everything back as it was; only orders stay. Goes on after a failure and reports the first.
+    /// Restores everything except orders. Continues after a failure, and returns the first.
     pub async fn restore(mut self, netlink: &Netlink) -> anyhow::Result<()> {
         let mut routing = Ok(());
         for family in Family::ALL {
@@ -406,7 +407,7 @@ impl Host {
         self.settings.forget()
     }
 
-    /// The table of this process, or of one that was killed. Somebody else's that nothing was made in the place of stays.
+    /// Removes our table, of this process or of one that was killed. A foreign table that ours has not replaced is left alone.
     async fn remove_table(&self) -> anyhow::Result<()> {
         let is_there = || nft::counted(&self.nft_table).is_ok_and(|c| !c.is_empty());
         let is_ours = || nft::foreign(&self.nft_table).is_ok_and(|tables| tables.is_empty());

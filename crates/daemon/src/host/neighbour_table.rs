@@ -1,4 +1,5 @@
-//! How full the kernel's neighbour tables are, one of ARP and one of neighbour discovery, which all devices share.
+//! Reads how full the kernel's neighbour tables are. There is one for ARP and one for neighbour discovery, and all devices share
+//! them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -19,22 +20,22 @@ const IFINDEX_AT: std::ops::Range<usize> = 4..8;
 const THRESHOLD_3: u16 = 4;
 const CONFIG: u16 = 5;
 const STATISTICS: u16 = 7;
-/// In `struct ndt_config` and `struct ndt_stats`.
+/// Offsets in `struct ndt_config` and `struct ndt_stats`.
 const ENTRIES_AT: std::ops::Range<usize> = 4..8;
 const FULLS_AT: std::ops::Range<usize> = 80..88;
 
-/// Of one family.
+/// The table of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
-    /// How many entries it has, ...
+    /// Number of entries, ...
     pub entries: u64,
-    /// ... of so many.
+    /// ... and the maximum.
     pub places: u64,
-    /// So often a neighbour was not looked for, since there was no room.
+    /// How often a neighbour was not resolved because there was no room.
     pub refused: u64,
 }
 
-/// As the kernel counts.
+/// Reads the kernel's counters.
 pub fn fill(family: Family) -> anyhow::Result<Fill> {
     let mut found = None;
     let take = |_, body: &[u8]| {
@@ -49,7 +50,7 @@ pub fn fill(family: Family) -> anyhow::Result<Fill> {
     found.context("the kernel tells of no neighbour table")
 }
 
-/// The table's defaults come first; what devices have of their own has no threshold.
+/// The defaults of the table come first. The parameters of devices have no threshold.
 fn read(attributes: &[u8]) -> Option<Fill> {
     let places = find(attributes, THRESHOLD_3)?.first_chunk()?;
     let entries = find(attributes, CONFIG)?.get(ENTRIES_AT)?.try_into().ok()?;
@@ -64,7 +65,7 @@ fn read(attributes: &[u8]) -> Option<Fill> {
     })
 }
 
-/// How many entries each device has.
+/// Number of entries of each device.
 pub fn by_device(family: Family) -> anyhow::Result<BTreeMap<String, u64>> {
     let mut counted: BTreeMap<u32, u64> = BTreeMap::new();
     let take = |_, body: &[u8]| {

@@ -1,4 +1,4 @@
-//! Requests to the kernel in netlink's own words, where a library would bring more than it saves: netfilter, sock_diag and generic
+//! Netlink requests, written by hand where a library would cost more than it saves: netfilter, sock_diag and generic
 //! netlink. A socket has one request at a time.
 
 use std::io;
@@ -8,13 +8,13 @@ use rtnetlink::sys::{Socket, SocketAddr};
 
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;
-/// A datagram of a dump has no more, unless somebody who reads has asked for more.
+/// The longest datagram of a dump, unless the reader offers more room.
 const DUMP_BYTES_MAX: usize = 65_536;
-/// What is told of one thing, or repeated of a question that is refused.
+/// The longest answer about one object. A refusal repeats the request.
 const ANSWER_BYTES_MAX: usize = 8192;
 const TYPE_MASK: u16 = libc::NLA_TYPE_MASK as u16;
 
-/// As messages name it (address_families(7)).
+/// The number of a family in messages (address_families(7)).
 pub(crate) fn number_of(family: Family) -> u8 {
     match family {
         Family::V4 => libc::AF_INET as u8,
@@ -34,23 +34,23 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// Has something done.
+    /// Sends a request that has no answer but an acknowledgement.
     pub fn order(&self, kind: u16, body: &[u8]) -> io::Result<()> {
         self.ask(kind, libc::NLM_F_ACK, body, |_, _| {})
     }
 
-    /// Has something made, or made anew.
+    /// Creates an object, or replaces it.
     pub fn replace(&self, kind: u16, body: &[u8]) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
         self.ask(kind, flags, body, |_, _| {})
     }
 
-    /// Hands out kind and body of everything that matches.
+    /// Passes kind and body of each object that matches to `take`.
     pub fn dump(&self, kind: u16, body: &[u8], take: impl FnMut(u16, &[u8])) -> io::Result<()> {
         self.ask(kind, libc::NLM_F_DUMP, body, take)
     }
 
-    /// The one answer to a question.
+    /// Returns the only answer to a request.
     pub fn get(&self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         let mut answer = None;
         self.ask(kind, libc::NLM_F_ACK, body, |_, body| {
@@ -59,7 +59,7 @@ impl Netlink {
         answer.ok_or_else(cut_short)
     }
 
-    /// Until the kernel says that this was all, or why it is not done.
+    /// Receives until the kernel signals the end, or an error.
     fn ask(
         &self,
         kind: u16,
@@ -91,7 +91,7 @@ impl Netlink {
     }
 }
 
-/// Kind and body of each message of a datagram.
+/// Kind and body of each message in a datagram.
 fn messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*datagram.first_chunk()?) as usize;
@@ -104,7 +104,7 @@ fn messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Of an acknowledgement or the end of a dump, the negative number is an error's; 0 is none.
+/// The status in an acknowledgement or at the end of a dump: 0, or a negative error number.
 fn ended(body: &[u8]) -> io::Result<()> {
     match body.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
         Some(0) => Ok(()),
@@ -125,7 +125,7 @@ pub fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// Appends an attribute that is made of attributes.
+/// Appends an attribute that contains attributes.
 pub fn nested(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     attribute(body, kind | libc::NLA_F_NESTED as u16, value);
 }
@@ -136,12 +136,12 @@ pub fn find(all: &[u8], wanted: u16) -> Option<&[u8]> {
     Some(all.find(|(kind, _)| *kind == wanted)?.1)
 }
 
-/// The value of the attribute at the end of a path of nested ones.
+/// The value of the last attribute on a path of nested ones.
 pub fn find_in<'a>(all: &'a [u8], path: &[u16]) -> Option<&'a [u8]> {
     path.iter().try_fold(all, |all, kind| find(all, *kind))
 }
 
-/// Kind and value of each.
+/// Kind and value of each attribute.
 pub fn attributes(mut all: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (header, _) = all.split_at_checked(4)?;

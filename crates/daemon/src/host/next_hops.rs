@@ -1,9 +1,9 @@
-//! Next hops of links in the kernel's neighbour table, where they keep their places.
+//! Keeps the next hops of links in the kernel's neighbour table.
 //!
-//! One host of a LAN that answers for invented addresses fills that table, whose room all devices share. The kernel then takes away
-//! what nobody has asked for lately, and resolves nothing new. An entry that is `extern_learn` is neither counted nor taken
-//! away (`neigh_alloc` and `neigh_forced_gc` of linux/net/core/neighbour.c), and a `managed` one is kept resolved (since Linux 5.16).
-//! Entries bear our protocol number. Those that others keep, permanent or learned externally, are left alone.
+//! A LAN host that answers for invented addresses can fill that table, which all devices share. The kernel then removes entries
+//! that were not used lately, and resolves no new ones. An entry that is `extern_learn` is neither counted nor removed
+//! (`neigh_alloc` and `neigh_forced_gc` of linux/net/core/neighbour.c), and a `managed` one is kept resolved (since Linux 5.16).
+//! Our entries have our protocol number. Entries that others keep, permanent or learned externally, are not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -40,7 +40,7 @@ const EXT_MASK: u16 = 29;
 const CARRIER_CHANGES: u16 = 35;
 // linux/rtnetlink.h
 const SKIP_STATS: u32 = 1 << 3;
-/// Of one link: routers of specific routes beside its gateways.
+/// Maximum per link: its gateways and the routers of its specific routes.
 const PER_LINK_MAX: usize = 32;
 
 /// A next hop of a link.
@@ -50,12 +50,12 @@ pub struct NextHop {
     address: IpAddr,
 }
 
-/// What is kept, and how often each device had lost or found its carrier then: the kernel forgets other entries when a carrier is
-/// lost, since another card may answer afterwards, but not these.
+/// The entries that are kept, with the number of carrier changes of the device at that time. When a carrier is lost, the kernel
+/// drops ordinary entries, because another host may answer afterwards, but it does not drop these.
 #[derive(Debug, Default)]
 pub struct Kept(BTreeMap<NextHop, u32>);
 
-/// Those of links that run, on devices that have neighbours.
+/// The next hops of links whose devices have neighbours.
 pub fn of_links(config: &Config, slots: &Slots, desired: &Desired) -> BTreeSet<NextHop> {
     let links = config.links.iter().filter_map(|link| {
         let id = slots.id(&link.name)?;
@@ -69,7 +69,7 @@ pub fn of_links(config: &Config, slots: &Slots, desired: &Desired) -> BTreeSet<N
     links.flatten().collect()
 }
 
-/// Its gateways, then the routers of its specific routes.
+/// The link's gateways, then the routers of its specific routes.
 fn of_link(view: &LinkView, own: Option<&Own>) -> Vec<IpAddr> {
     let paths = Family::ALL.map(|family| view.usable(family));
     let mut with_neighbours = paths.iter().flatten().filter(|path| !path.point_to_point);
@@ -87,7 +87,7 @@ fn of_link(view: &LinkView, own: Option<&Own>) -> Vec<IpAddr> {
 }
 
 impl Kept {
-    /// Keeps these, and lets go of the `former` others.
+    /// Keeps the wanted entries, and releases the others of `former`.
     pub fn keep(
         &mut self,
         wanted: &BTreeSet<NextHop>,
@@ -115,7 +115,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Somebody took one away, or its carrier was lost meanwhile; asked often.
+    /// Whether another program removed an entry, or a carrier was lost since; called often.
     pub fn differs(&self) -> bool {
         let Ok(netlink) = Netlink::connect(NETLINK_ROUTE) else {
             return false;
@@ -134,12 +134,12 @@ impl Kept {
 enum Keeper {
     Us,
     Others,
-    /// The kernel alone.
+    /// Only the kernel, as long as it likes.
     Nobody,
 }
 
 impl NextHop {
-    /// An entry that is there keeps its state; a new one is resolved at once.
+    /// Keeps it. An existing entry keeps its state; a new one is resolved at once.
     fn hold(&self, netlink: &Netlink) -> io::Result<()> {
         let device = self.device();
         match self.entry(netlink, device)? {
@@ -155,7 +155,7 @@ impl NextHop {
         }
     }
 
-    /// The next packet resolves it anew.
+    /// Makes it an ordinary entry, which the next packet resolves again.
     fn release(&self, netlink: &Netlink) -> io::Result<()> {
         let device = self.device();
         match (self.entry(netlink, device)?, device) {
@@ -164,12 +164,12 @@ impl NextHop {
         }
     }
 
-    /// Its number; none: there is no such device.
+    /// The index of its device, if there is one.
     fn device(&self) -> Option<u32> {
         if_nametoindex(self.device.as_str()).ok()
     }
 
-    /// None: there is none, or no such device.
+    /// Who keeps the entry; none if there is no entry or no device.
     fn entry(&self, netlink: &Netlink, device: Option<u32>) -> io::Result<Option<Keeper>> {
         let Some(device) = device else {
             return Ok(None);
@@ -194,7 +194,7 @@ impl NextHop {
     }
 }
 
-/// How often a device has lost or found its carrier; 0 without one.
+/// How often a device has lost or found its carrier; 0 without a device.
 fn carrier_changes(netlink: &Netlink, device: Option<u32>) -> u32 {
     let Some(device) = device else { return 0 };
     let mut body = vec![0; LINK_HEADER];

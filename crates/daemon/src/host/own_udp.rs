@@ -1,11 +1,11 @@
-//! UDP of the host's own that leaves a link.
+//! Moves UDP conversations of the host itself away from a link.
 //!
-//! A socket that is neither connected nor bound to an address follows the routing rules with every datagram. Two kinds keep
-//! the address of a link, and have to be told: sockets that are connected are aborted, and WireGuard chooses its source anew.
-//! After a failure that is done at once. When a better link is back it is done for each conversation in a pause of it, as
-//! connection tracking knows, and to those alone that the host began: who was called by a link answers by it. What tracking
-//! has forgotten has paused for long. Sockets that are bound to an address mean that one, and are left; so is whoever took the
-//! address when the better link was back already, since nothing but its own wish led there.
+//! A socket that is neither connected nor bound to an address follows the routing rules with every datagram. Two kinds keep the
+//! address of a link: connected sockets, which are aborted, and WireGuard, which is made to choose its source again. After a
+//! failure this is done at once. When a better link is back, it is done for each conversation in one of its pauses, as connection
+//! tracking knows them, and only for conversations that the host began: an answer leaves by the link by which the request came.
+//! What tracking has forgotten has paused for long. Sockets that are bound to an address want that one and are left alone. So are
+//! sockets that took the address after the better link was back, because only their own choice led there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,13 +23,13 @@ use super::wireguard::{self, Peer};
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Conversations that leave the link.
+    /// Conversations that were moved.
     pub moved: usize,
-    /// Those that could leave it later.
+    /// Conversations that could be moved later.
     pub left: usize,
 }
 
-/// Has all leave an address at once; returns how many there were.
+/// Moves all conversations away from an address at once. Returns how many there were.
 pub fn leave(address: IpAddr) -> anyhow::Result<usize> {
     let mut left = 0;
     for socket in sockets::connected_from(address).context("list UDP sockets")? {
@@ -50,30 +50,30 @@ pub fn leave(address: IpAddr) -> anyhow::Result<usize> {
     Ok(left)
 }
 
-/// Those of WireGuard that are spoken with in the family of an address.
+/// The WireGuard peers whose endpoints have the family of an address.
 fn peers_of(address: IpAddr) -> Vec<Peer> {
     let mut peers = wireguard::peers();
     peers.retain(|peer| peer.endpoint.is_ipv4() == address.is_ipv4());
     peers
 }
 
-/// The return of a better link, from the side of the address that conversations are to leave.
+/// The return of a better link, for one address that conversations have to leave.
 #[derive(Debug)]
 pub struct Return {
     address: IpAddr,
-    /// Sockets that were there when it began, by their cookies.
+    /// Cookies of the sockets that existed when it began.
     sockets: Option<BTreeSet<[u8; 8]>>,
-    /// Ports and endpoints of WireGuard, and when their source was forgotten.
+    /// Ports and endpoints of WireGuard, and when their source address was reset.
     forgotten: BTreeMap<(u16, SocketAddr), Instant>,
 }
 
-/// Who has a conversation, and can be told.
+/// The owner of a conversation.
 enum Holder {
     Socket(Connected),
     WireGuard(Peer),
 }
 
-/// What is to be done about a conversation now.
+/// What can be done about a conversation now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Never,
@@ -82,7 +82,7 @@ enum Turn {
 }
 
 impl Return {
-    /// One that begins.
+    /// Begins to leave an address.
     pub fn to_leave(address: IpAddr) -> Self {
         Self {
             address,
@@ -91,7 +91,7 @@ impl Return {
         }
     }
 
-    /// Has conversations go that had no packet for `idle`, as far as they are `meant`. Nothing while no packets are tracked.
+    /// Moves the conversations that had no packet for `idle` and are `meant`. Does nothing if no packets are tracked.
     pub fn move_idle(
         &mut self,
         idle: Duration,
@@ -126,19 +126,19 @@ impl Return {
             if !is_to_go || !leads_elsewhere(self.address, conversation.remote, holder.mark()) {
                 continue;
             }
-            // Of WireGuard that has been silent for long, nobody knows where it is.
+            // If WireGuard was silent for long, its present source address is not known.
             let is_wireguard = matches!(holder, Holder::WireGuard(_));
             let is_here = !is_wireguard || conversation.begun.is_some();
             if turn == Turn::Now {
                 told.moved += usize::from(self.tell(&holder, now)? && is_here);
             }
-            // Until tracking has forgotten the old one, the other end may lead it back by one packet.
+            // As long as tracking has the old conversation, a packet of the other end may reset the source to the old address.
             told.left += usize::from(turn == Turn::Later || is_wireguard && is_here);
         }
         Ok(told)
     }
 
-    /// Those of the address that were there from the beginning.
+    /// The sockets with this address that existed from the beginning.
     fn known_sockets(&mut self) -> anyhow::Result<Vec<Connected>> {
         let mut sockets = sockets::connected_from(self.address).context("list UDP sockets")?;
         let cookies = || sockets.iter().map(Connected::cookie).collect();
@@ -147,7 +147,7 @@ impl Return {
         Ok(sockets)
     }
 
-    /// Whether it was still there.
+    /// Moves it. Returns whether it still existed.
     fn tell(&mut self, holder: &Holder, now: Instant) -> anyhow::Result<bool> {
         match holder {
             Holder::Socket(socket) => socket.abort().context("abort a UDP socket"),
@@ -160,7 +160,7 @@ impl Return {
     }
 }
 
-/// `chosen`: the ports that the kernel gives to whoever asks for none, as those do who call.
+/// `chosen` is the range from which the kernel assigns ports; a client's socket has one of these.
 fn turn_of_socket(conversation: &Conversation, idle: Duration, chosen: [u16; 2]) -> Turn {
     let has_called = match conversation.begun {
         Some(begun) => begun == Begun::Here,
@@ -173,7 +173,7 @@ fn turn_of_socket(conversation: &Conversation, idle: Duration, chosen: [u16; 2])
     }
 }
 
-/// `forgotten`: so long ago its source was. Since then it has one of that link again only if there was a packet.
+/// `forgotten`: time since its source was reset. It can have an address of the old link again only if there was a packet since.
 fn turn_of_peer(
     address: IpAddr,
     latest: Option<Conversation>,
@@ -200,7 +200,7 @@ impl Holder {
     }
 }
 
-/// Whether a socket that connects anew would have another address: routing rules of others and specific routes are heard.
+/// Whether a socket that connects again would get another address. It depends on routing rules of others and on specific routes.
 fn leads_elsewhere(address: IpAddr, to: SocketAddr, mark: u32) -> bool {
     let source = source_to(to, mark);
     source.is_ok_and(|source| source != address)

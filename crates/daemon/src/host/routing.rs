@@ -1,24 +1,25 @@
-//! Policy routing for what the host itself sends and what it forwards for others: probes, replies to connections that came in by a
-//! link, connections of its own, what the kernel's own NAT carries, and containers, virtual machines and tunnels.
+//! Policy routing for the host's own traffic and for traffic that it forwards for others: probes, replies to connections that came
+//! in by a link, connections of the host, what the kernel's own NAT carries, and containers, virtual machines and tunnels.
 //!
-//! Per link one table with a default route and the link's own specific ones, and a pair of rules for each address of its device
-//! and each network that is routed to it (`from ADDRESS`), and for the device (`oif DEVICE`): first the main
-//! table without its default routes, so that specific routes win, then the link's table. What the main table would give to another
-//! link that has the same network comes before, by the link's own routes. Where two links have one address, its rules lead to the one
-//! that works. Connections that came by a link, and those that left by it for somebody else, bear a mark that leads to its table.
+//! Each link has a table with a default route and the link's own specific routes. A pair of rules leads to it for each address of
+//! its device and each network that is routed to it (`from ADDRESS`), and for the device (`oif DEVICE`): first the main table
+//! without its default routes, so that specific routes win, then the link's table. Rules for networks that the main table would
+//! route over another link with the same network come before these, and use the link's own routes. If two links have the same
+//! address, its rules lead to the one that works. Connections that came by a link, and those of others that left by it, have a mark
+//! that leads to its table.
 //!
-//! A further table follows the first usable link. To it lead the mark of the kernel's own NAT and, last before the main table itself,
-//! packets of the host that have no source yet (`from 0.0.0.0 iif lo`): the host's resolver does not stay on a dead link because the
-//! main table's default route does. Before that, in the order written, stands what the configuration's rules take of
-//! those packets, and leads to a table for each class. Behind it stand private networks: what the host forwards for others. Packets
-//! that match none of them are routed as if we were not there.
+//! A further table leads to the first usable link. The mark of the kernel's own NAT leads there, and, last before the main table
+//! itself, packets of the host without a source yet (`from 0.0.0.0 iif lo`). So the host's resolver does not stay on a dead link
+//! because of the main table's default route. Before that come the configuration's rules for such packets, in the order of the
+//! file, which lead to a table for each class. After it come private networks, for traffic that the host forwards for others.
+//! Packets that match none of these are routed as without the gateway.
 //!
-//! Rules of others win, wherever they stand before the main table: those that stand behind ours are said again before them
-//! ([`copies`]). Rules of links alone go before what others added without a priority, so that answers stay on their link.
+//! Rules of others win if they are before the main table: those that come after ours are copied to before them
+//! ([`copies`]). Only rules of links go before rules that others added without a priority, so that answers stay on their link.
 //!
-//! Of IPv6 no rule matches packets without a source and no others (linux/net/ipv6/fib6_rules.c: a rule with a source matches
-//! none that has yet to get one). So the rules above match all that the host sends (`iif lo`), and those with a source are led
-//! past them before.
+//! In IPv6 no rule can match only packets without a source (linux/net/ipv6/fib6_rules.c: a rule with a source does not match a
+//! packet that has none yet). So the rules above match all packets of the host (`iif lo`), and earlier rules lead those with a
+//! source past them.
 
 mod copies;
 mod message;
@@ -45,12 +46,12 @@ use message::{
     place_of, present_routes, present_rules, rule_of,
 };
 
-/// All addresses of IPv6, by their first bit.
+/// All IPv6 addresses, divided by their first bit.
 const HALVES: [Ipv6Addr; 2] = [
     Ipv6Addr::UNSPECIFIED,
     Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 0),
 ];
-/// Networks that somebody translates before their packets are out: RFC 1918, 6598; 4193.
+/// Networks that are translated before packets reach the internet: RFC 1918, 6598; 4193.
 const PRIVATE_V4: [(Ipv4Addr, u8); 4] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
@@ -59,7 +60,7 @@ const PRIVATE_V4: [(Ipv4Addr, u8); 4] = [
 ];
 const PRIVATE_V6: [(Ipv6Addr, u8); 1] = [(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7)];
 
-/// What a rule looks at.
+/// What a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Select {
     From(Prefix),
@@ -68,17 +69,17 @@ enum Select {
     Mark(u32),
     /// Packets of the host that are bound to no address.
     Own(OwnTraffic),
-    /// Those that are bound to one of these.
+    /// Packets of the host that are bound to an address of this network.
     Bound(Prefix),
 }
 
-/// Where a rule leads.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum To {
-    /// The specific routes of a table.
+    /// Look up the specific routes of a table.
     Specific(u32),
     Table(u32),
-    /// The main table and what is behind it, past all rules of ours.
+    /// Look up the main table and what follows it, past all our rules.
     Main,
 }
 
@@ -89,7 +90,7 @@ struct Rule {
     to: To,
 }
 
-/// Through a device.
+/// A next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Through {
     gateway: Option<IpAddr>,
@@ -97,50 +98,50 @@ struct Through {
     source: Option<IpAddr>,
 }
 
-/// A route of a table of ours.
+/// A route in one of our tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     Through(Through),
-    /// Programs are told at once, and in words that fit ("no route to host"); from a black hole they hear of an invalid
-    /// argument.
+    /// Programs get an error at once, and a suitable one ("no route to host"); a blackhole route would return "invalid
+    /// argument".
     Unreachable,
-    /// Look on in the next table.
+    /// Continue with the next table.
     Throw,
 }
 
-/// Of one table.
+/// The routes of one table.
 type Routes = BTreeMap<Prefix, Route>;
 
-/// By which links packets of no link in particular leave.
+/// Over which links packets leave that are not bound to a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ways {
-    /// Of what the host itself sends and no rule takes, and of what the kernel's own NAT carries.
+    /// For the host's own traffic that no rule matches, and for the kernel's own NAT.
     pub first_usable: PerFamily<Option<LinkId>>,
-    /// Those that carry packets.
+    /// The links that carry packets.
     pub alive: PerFamily<LinkSet>,
-    /// Of what the host itself sends.
+    /// For the host's own traffic that rules match.
     pub rules: Vec<RuleWay>,
 }
 
-/// What becomes of the host's own packets that a rule of the configuration takes, while it holds.
+/// The route for the host's own packets that a rule of the configuration matches, while the rule is active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleWay {
-    /// Of the rule, among those of the configuration.
+    /// Index of the rule in the configuration.
     pub place: usize,
-    /// That the rule makes.
+    /// The class of the rule.
     pub class: ClassId,
-    /// Of its packets.
+    /// The route of its packets.
     pub way: PerFamily<Way>,
 }
 
-/// Where packets go.
+/// Where packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Out by this link.
+    /// Over this link.
     Link(LinkId),
     /// Nowhere.
     Refused,
-    /// As if there were no gateway.
+    /// As without the gateway.
     Kernel,
 }
 
@@ -166,19 +167,19 @@ impl fmt::Display for Through {
     }
 }
 
-/// Rules and tables of one family as they should be.
+/// The rules and tables that one family should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routing {
     family: Family,
     rules: BTreeSet<Rule>,
     tables: BTreeMap<u32, Routes>,
-    /// Rules of others, as they are said again before ours.
+    /// Copies of others' rules, to be placed before ours.
     copies: Vec<RuleMessage>,
-    /// The kinds of which others have rules.
+    /// Kinds of rules that others have.
     others: BTreeSet<Aim>,
 }
 
-/// What rules and tables follow from.
+/// The input from which rules and tables are derived.
 struct World<'a> {
     ids: Ids,
     place: Place,
@@ -199,7 +200,7 @@ impl World<'_> {
         Some(&own.near[self.family])
     }
 
-    /// Addresses and networks that are a link's.
+    /// The addresses and networks of a link.
     fn sources(&self, id: LinkId, link: &Link, path: &LinkPath) -> BTreeSet<Prefix> {
         let own = self.desired.beside.links.get(&id);
         let addresses = own.map_or(&[][..], |own| &own.addresses);
@@ -214,7 +215,7 @@ impl World<'_> {
             .collect()
     }
 
-    /// Which of several links packets take that may take any: of those that work the first.
+    /// The first of these links that works, for packets that may take any of them.
     fn best(&self, links: &[LinkId]) -> LinkId {
         let first = self.first_usable.filter(|first| links.contains(first));
         let alive = || links.iter().find(|id| self.alive.contains(**id)).copied();
@@ -223,7 +224,7 @@ impl World<'_> {
 }
 
 impl Routing {
-    /// Of a host without a gateway.
+    /// The routing of a host without a gateway: nothing.
     pub fn none(family: Family) -> Self {
         Self {
             family,
@@ -234,7 +235,7 @@ impl Routing {
         }
     }
 
-    /// `falls_back`: the kernel's own NAT carries packets, by the first usable link.
+    /// `falls_back`: the kernel's own NAT carries packets, over the first usable link.
     pub fn derive(
         ids: Ids,
         family: Family,
@@ -284,7 +285,7 @@ impl Routing {
         routing
     }
 
-    /// The link's table, and what leads there whatever its source.
+    /// Adds the link's table, and the rules that lead to it whatever the source.
     fn lead_to_link(
         &mut self,
         world: &World<'_>,
@@ -350,7 +351,7 @@ impl Routing {
         let to = match (way, route) {
             (Way::Kernel, _) => To::Main,
             (_, Some(_)) => To::Table(table),
-            // The balancer is about to hear that the link is gone.
+            // The balancer will be told soon that the link is gone.
             (_, None) => return,
         };
         let routes = route.map(|route| self.default_route(route));
@@ -388,7 +389,8 @@ impl Routing {
         self.lead_own_to_specific(ids);
     }
 
-    /// What is forwarded for networks of others, by the first usable link: not what LAN and links bring, nor what the host itself sends.
+    /// Routes traffic that is forwarded for networks of others over the first usable link, but not traffic from LAN or links, nor
+    /// the host's own.
     fn lead_others(&mut self, world: &World<'_>) {
         let ids = world.ids;
         let table = ids.first_usable_table();
@@ -445,8 +447,8 @@ impl Routing {
         });
     }
 
-    /// Makes the host's rules and tables so, by difference: what is right is not touched, what is new comes before what
-    /// is stale goes. Returns what cannot be done, say for a link whose gateway the kernel refuses; the rest is.
+    /// Changes the host's rules and tables where they differ. New ones are added before stale ones are
+    /// removed. Returns what cannot be done, for instance for a link whose gateway the kernel refuses; the rest is done.
     pub async fn apply(
         &self,
         ids: Ids,
@@ -510,7 +512,7 @@ impl Routing {
     }
 }
 
-/// Networks that several links have, each by the one that is best for it.
+/// Networks that several links have, each routed over the best link for it.
 fn shared(world: &World<'_>) -> Routes {
     let mut links: BTreeMap<Prefix, Vec<LinkId>> = BTreeMap::new();
     for id in world.desired.beside.links.keys().copied() {
@@ -561,7 +563,7 @@ impl Route {
     }
 }
 
-/// What of it is of a family. The kernel keeps no destination of all addresses.
+/// The part that is of one family. The kernel stores no destination that covers all addresses.
 fn of_family(own: OwnTraffic, family: Family) -> Option<OwnTraffic> {
     match own.to {
         Some((network, _)) if Family::from(network) != family => None,

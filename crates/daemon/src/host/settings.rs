@@ -1,21 +1,21 @@
-//! Settings of the host that a role has changed, with how they were before; and the role's state file, where that is written first.
+//! Settings of the host that a role has changed, and its state file, which has their former values.
 
 use std::path::{Path, PathBuf};
 
 use super::state::State;
 use super::{sysctl, undone};
 
-/// What is in the hands of one role. Others of the instance have a file of their own, and change other settings.
+/// The settings of one role. Other roles of the instance have a file of their own, and change other settings.
 pub struct Settings {
     pub(super) path: PathBuf,
     pub(super) state: State,
-    /// The file's text.
+    /// The content of the file.
     saved: Vec<u8>,
     pub(super) watch: undone::Watch,
 }
 
 impl Settings {
-    /// As an earlier process left them. Changes nothing.
+    /// Reads what an earlier process has changed. Changes nothing.
     pub fn adopt(path: &Path) -> anyhow::Result<Self> {
         let (state, saved) = State::read(path)?;
         Ok(Self {
@@ -26,7 +26,7 @@ impl Settings {
         })
     }
 
-    /// Lets devices take packets whose answers leave by another device: the sublinks of a trunk.
+    /// Loosens reverse-path filtering on devices whose answers leave by another device: the sublinks of a trunk.
     pub fn loosen<'a>(&mut self, devices: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
         let changes = devices.map(sysctl::loose_filter);
         self.change(changes.collect::<anyhow::Result<_>>()?)
@@ -47,20 +47,20 @@ impl Settings {
         self.state.write(&self.path, &mut self.saved)
     }
 
-    /// All as it was.
+    /// Restores all settings.
     pub fn restore(self) -> anyhow::Result<()> {
         self.undo()?;
         self.forget()
     }
 
-    /// Goes on after a failure and reports the first.
+    /// Continues after a failure, and returns the first.
     pub(super) fn undo(&self) -> anyhow::Result<()> {
         let undone = self.state.sysctls.iter().map(sysctl::Changed::undo);
         let undone: Vec<_> = undone.collect();
         undone.into_iter().collect()
     }
 
-    /// Nothing of what the file says is left but orders.
+    /// Removes everything but orders from the file.
     pub(super) fn forget(mut self) -> anyhow::Result<()> {
         if self.state.orders.is_empty() {
             return State::remove(&self.path);

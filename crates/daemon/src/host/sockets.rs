@@ -1,9 +1,9 @@
-//! UDP sockets of the host's own that are connected.
+//! Connected UDP sockets of the host itself.
 //!
-//! A connected socket keeps the source address that it was given, and by that its link, for as long as it lives: who asks
-//! a resolver or a time server from one would ask over a dead link for ever. So they are aborted (sock_diag(7),
-//! SOCK_DESTROY of Linux 4.9): whoever has one is told ECONNABORTED, and connects anew over a link that works. One that is
-//! bound to a device wants that, and is left; TCP has timers of its own.
+//! A connected socket keeps its source address, and thereby its link, for as long as it is open. A client of a
+//! resolver or time server would send over a dead link forever. So such sockets are aborted (sock_diag(7),
+//! SOCK_DESTROY of Linux 4.9): the owner gets ECONNABORTED, and connects again over a link that works. A socket that is
+//! bound to a device wants that device, and is left alone. TCP has timers of its own.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,34 +15,34 @@ use super::netlink::{Netlink, find};
 /// linux/sock_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
-/// A UDP socket that is connected has this state of TCP.
+/// A connected UDP socket has this state of TCP.
 const ESTABLISHED: u32 = 1;
-/// `struct inet_diag_msg` of linux/inet_diag.h: what comes before the id, and with what is behind it.
+/// Offset of the id in `struct inet_diag_msg` of linux/inet_diag.h.
 const ID_AT: usize = 4;
 const FOUND: usize = ID_AT + ID + 20;
-/// Of what follows that.
+/// The attribute with the mark.
 const MARK: u16 = 15;
-/// `struct inet_diag_sockid`: ports, addresses of sixteen bytes, of which IPv4 has the first four, device and cookie.
+/// Length of `struct inet_diag_sockid`: ports, addresses of sixteen bytes (IPv4 uses the first four), device and cookie.
 const ID: usize = 48;
 const ADDRESSES_AT: [usize; 2] = [4, 20];
 const DEVICE: std::ops::Range<usize> = 36..40;
 const COOKIE_AT: usize = 40;
 
-/// One that is bound to no device.
+/// A connected socket that is bound to no device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connected {
     /// Its own end.
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
-    /// Of its packets, for routing rules.
+    /// Mark of its packets, for routing rules.
     pub mark: u32,
-    /// IPv4 may be spoken by a socket of IPv6.
+    /// Family of the socket: an IPv6 socket may carry IPv4.
     family: u8,
     id: [u8; ID],
 }
 
-/// Those that are connected from an address.
+/// All sockets that are connected from an address.
 pub fn connected_from(source: IpAddr) -> io::Result<Vec<Connected>> {
     let netlink = Netlink::connect(NETLINK_SOCK_DIAG)?;
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ pub fn connected_from(source: IpAddr) -> io::Result<Vec<Connected>> {
 }
 
 impl Connected {
-    /// Whether it was still there.
+    /// Aborts it. Returns whether it still existed.
     pub fn abort(&self) -> io::Result<bool> {
         let netlink = Netlink::connect(NETLINK_SOCK_DIAG)?;
         match netlink.order(SOCK_DESTROY, &request(self.family, &self.id)) {
@@ -66,13 +66,13 @@ impl Connected {
         }
     }
 
-    /// No other socket ever has it.
+    /// A number that the kernel never gives to another socket.
     pub fn cookie(&self) -> [u8; 8] {
         std::array::from_fn(|place| self.id[COOKIE_AT + place])
     }
 }
 
-/// `struct inet_diag_req_v2`.
+/// Builds a `struct inet_diag_req_v2`.
 fn request(family: u8, id: &[u8; ID]) -> Vec<u8> {
     let states: u32 = 1 << ESTABLISHED;
     let mut request = vec![family, libc::IPPROTO_UDP as u8, 0, 0];

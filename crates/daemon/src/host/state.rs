@@ -1,4 +1,5 @@
-//! What a daemon has to know of those before it: the links' numbers, people's orders, and what was changed on the host.
+//! The state file: what the next daemon has to know. It has the links' numbers, the operator's orders, and what was changed on the
+//! host.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -15,10 +16,10 @@ use super::sysctl;
 use crate::aside::{make_way, set_aside};
 use crate::slots::{Orders, Slots, Tested};
 
-/// So often is a file read that cannot be.
+/// How often a file is read again if reading fails.
 const READINGS: usize = 3;
 
-/// Written to the state file.
+/// The content of the state file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub slots: Slots,
@@ -33,8 +34,8 @@ pub struct State {
 }
 
 impl State {
-    /// As it was written last, with the file's text. A file that says nothing is set aside, and its copy is read: packets matter
-    /// more than orders.
+    /// Reads the state, and the text of the file. A file without valid content is moved away, and its copy is read: forwarding
+    /// matters more than orders.
     pub fn read(path: &Path) -> anyhow::Result<(Self, Vec<u8>)> {
         let wrong = match read(path) {
             Ok(known) => return Ok(known),
@@ -50,14 +51,14 @@ impl State {
             }
         };
         tracing::warn!("{}: {wrong}; {aside}: {lost}", path.display());
-        // To be written anew in either case.
+        // An empty text, so that the file is written again in either case.
         Ok((
             copied.map(|(state, _)| state).unwrap_or_default(),
             Vec::new(),
         ))
     }
 
-    /// In the place of what `path` has, and then of its copy. A crash on the way leaves one or the other.
+    /// Replaces the file and then its copy, so that after a crash at any time one of them is complete.
     pub fn write(&self, path: &Path, saved: &mut Vec<u8>) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(self)?;
         if text == *saved {
@@ -76,7 +77,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes away file and copy. Nothing to do is no error.
+    /// Removes file and copy. It is no error if they do not exist.
     pub fn remove(path: &Path) -> anyhow::Result<()> {
         for path in [path, &copy_of(path)] {
             make_way(path, "file", Metadata::is_file);
@@ -90,7 +91,7 @@ impl State {
         Ok(())
     }
 
-    /// The oldest value is the original; later changes of the same setting are our own.
+    /// Keeps the oldest value of a setting, which is the original one; later changes are our own.
     pub fn remember(&mut self, change: sysctl::Changed) {
         if !self
             .sysctls
@@ -106,8 +107,8 @@ fn copy_of(path: &Path) -> PathBuf {
     path.with_extension("json.copy")
 }
 
-/// What a file of this user says, with its text; of one that is not there, nothing. Or what is wrong with it. A reading that fails
-/// may succeed at once.
+/// Reads a file that belongs to this user, with its text; empty if it does not exist. The error says what is wrong with it. A
+/// failed read may succeed at once when it is repeated.
 fn read(path: &Path) -> Result<(State, Vec<u8>), String> {
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),

@@ -1,4 +1,4 @@
-//! Kernel settings: changed only where they stand in the way, put back only where they still are as we left them.
+//! Kernel settings. A setting is changed only if necessary, and restored only if it still has the value that we set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 const ROOT: &str = "/proc/sys/net/ipv4";
-/// Not there on a kernel without IPv6.
+/// Does not exist on a kernel without IPv6.
 const ROOT_V6: &str = "/proc/sys/net/ipv6";
 
 /// A setting that was changed.
@@ -20,7 +20,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// What is to be changed at `key` (below `root`) to read `value`; `None` if it does already.
+    /// The change that gives `key` (below `root`) the value `value`; none if it has that value.
     fn plan(root: &str, key: &str, value: &str) -> anyhow::Result<Option<Self>> {
         let path = Path::new(root).join(key);
         let original = read(&path)?;
@@ -39,7 +39,7 @@ impl Changed {
         write(&self.path, &self.ours)
     }
 
-    /// A device that is gone has taken its settings with it.
+    /// Restores it. If its device is gone, so is the setting.
     pub fn undo(&self) -> anyhow::Result<()> {
         match read(&self.path) {
             Ok(value) if value == self.ours => write(&self.path, &self.original),
@@ -48,7 +48,7 @@ impl Changed {
     }
 }
 
-/// Packets passed to the kernel (time exceeded, fragments, fallback) must be forwarded.
+/// Enables forwarding: packets that are passed to the kernel (time exceeded, fragments, fallback) need it.
 pub fn forwarding(family: Family) -> anyhow::Result<Option<Changed>> {
     match family {
         Family::V4 => Changed::plan(ROOT, "ip_forward", "1"),
@@ -56,8 +56,8 @@ pub fn forwarding(family: Family) -> anyhow::Result<Option<Changed>> {
     }
 }
 
-/// A device that forwards hears no router's advertisements, unless it is told to all the same: a link learns its addresses and
-/// gateway of them. Who has turned them off has others who hear them.
+/// Lets a forwarding device accept router advertisements, which it ignores by default: a link learns its addresses and
+/// gateway from them. If advertisements are off (0), another program processes them, and the setting is left alone.
 pub fn advertisements(device: &str) -> anyhow::Result<Option<Changed>> {
     let key = format!("conf/{device}/accept_ra");
     match read(&Path::new(ROOT_V6).join(&key)) {
@@ -66,10 +66,10 @@ pub fn advertisements(device: &str) -> anyhow::Result<Option<Changed>> {
     }
 }
 
-/// Replies to what the kernel's own NAT sent over a link are routed back by the main table, whose default may be another
-/// link; so is what a link without NAT brings for no flow, and what somebody forwards from outside; what comes over a sublink is
-/// answered over the trunk. Strict reverse-path filtering would drop all of it. Loose filtering still wants a route to the
-/// source.
+/// Loosens reverse-path filtering, which would drop several kinds of packets if it is strict. Replies to what the kernel's own NAT
+/// sent over a link are routed back by the main table, whose default route may be over another link. The same applies to packets of
+/// no flow on a link without NAT, to what another program forwards from outside, and to packets from a sublink, which are answered
+/// over the trunk. Loose filtering still requires a route to the source.
 pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
     let of = |name: &str| read(&Path::new(ROOT).join("conf").join(name).join("rp_filter"));
     let strict = of("all")?.max(of(device)?) == "1";
@@ -80,8 +80,8 @@ pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
     }
 }
 
-/// A host answers on any device for any address of its own, and asks with any. Where two links share a network their router would learn
-/// the wrong card, so that each link speaks for its own addresses alone.
+/// Makes a link answer ARP only for its own addresses, and use no others in its requests. By default a host does both on any device
+/// with any of its addresses. If two links share a network, their router would learn the wrong hardware address.
 pub fn answers_for_itself(device: &str) -> anyhow::Result<[Option<Changed>; 2]> {
     let at_least = |name: &str, wanted: &str| {
         let of = |of: &str| read(&Path::new(ROOT).join("conf").join(of).join(name));
@@ -94,7 +94,7 @@ pub fn answers_for_itself(device: &str) -> anyhow::Result<[Option<Changed>; 2]> 
     Ok([at_least("arp_ignore", "1")?, at_least("arp_announce", "2")?])
 }
 
-/// The ports the host's own sockets get, both ends included.
+/// The range of ports for the host's own sockets, both ends included.
 pub fn ephemeral_ports() -> anyhow::Result<[u16; 2]> {
     let text = read(&Path::new(ROOT).join("ip_local_port_range"))?;
     let ports: Vec<u16> = text
@@ -106,7 +106,7 @@ pub fn ephemeral_ports() -> anyhow::Result<[u16; 2]> {
         .map_err(|_| anyhow::anyhow!("net.ipv4.ip_local_port_range reads {text:?}"))
 }
 
-/// Entries of the kernel's connection table; before there is one, what the smallest hosts have.
+/// Maximum number of entries in the kernel's connection table; before the table exists, the maximum of the smallest hosts.
 pub fn conntrack_max() -> u32 {
     const LEAST: u32 = 16_384;
     let text = read(Path::new("/proc/sys/net/netfilter/nf_conntrack_max"));

@@ -1,5 +1,5 @@
-//! Settings of ours that somebody sets back while the gateway runs: what loads `/etc/sysctl.d` again, a network manager, a
-//! hardening script.
+//! Detects settings of ours that another program sets back while the gateway runs, for instance when `/etc/sysctl.d` is loaded
+//! again, by a network manager, or by a hardening script.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,34 +10,34 @@ use nix::net::if_::if_nametoindex;
 
 use super::sysctl::Changed;
 
-/// So long it is told. Whoever does it every day does it again.
+/// How long it is reported.
 const TOLD_FOR: Duration = Duration::from_secs(3600);
 
-/// What was set, as it was left.
+/// The settings that were made, with their values.
 #[derive(Debug, Default)]
 pub struct Watch(BTreeMap<PathBuf, Setting>);
 
 #[derive(Debug)]
 struct Setting {
-    /// Of its device, if it has one: a device that was made anew has the settings of a new device.
+    /// Index of its device, if it has one. A device that was created anew has the settings of a new device.
     ifindex: Option<u32>,
     value: String,
     undone: Option<(Instant, Undone)>,
 }
 
-/// A setting that somebody set back.
+/// A setting that another program set back.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Undone {
-    /// As sysctl(8) names it.
+    /// Its name for sysctl(8).
     pub name: String,
-    /// What it was set to.
+    /// The value that was found.
     pub found: String,
-    /// What the gateway needs.
+    /// The value that the gateway needs.
     pub wanted: String,
 }
 
 impl Watch {
-    /// Before a setting is made, or made again.
+    /// Called before a setting is made, or made again.
     pub fn make(&mut self, change: &Changed) {
         let ifindex = device_of(&change.path).and_then(|device| if_nametoindex(device).ok());
         let before = self.0.get(&change.path);
@@ -51,13 +51,13 @@ impl Watch {
         self.0.insert(change.path.clone(), setting);
     }
 
-    /// Whether one is not as it was left; asked often.
+    /// Whether a setting does not have its value; called often.
     pub fn differs(&self) -> bool {
         let mut settings = self.0.iter();
         settings.any(|(path, setting)| read(path).is_some_and(|value| value != setting.value))
     }
 
-    /// What was not set again serves as it is.
+    /// Accepts the present values of settings that were not made again: they are good enough.
     pub fn accept(&mut self) {
         for (path, setting) in &mut self.0 {
             if let Some(value) = read(path) {
@@ -66,7 +66,7 @@ impl Watch {
         }
     }
 
-    /// In the last hour.
+    /// Those that were set back in the last hour.
     pub fn undone(&self) -> Vec<Undone> {
         let all = self
             .0

@@ -1,9 +1,9 @@
-//! The peers of WireGuard on this host.
+//! WireGuard peers on this host.
 //!
-//! WireGuard answers from the address that was last spoken to, and keeps that address until a handshake fails, or until its peer
-//! gets an endpoint: the same endpoint as before will do, and then the next packet has its source from the routing tables
-//! again. The kernel's is asked by generic netlink (linux/wireguard.h), one in user space by its socket
-//! (<https://www.wireguard.com/xplatform/>), as wg(8) does.
+//! WireGuard sends from the address to which the peer sent last, and keeps it until a handshake fails, or until the peer's
+//! endpoint is set. Setting the same endpoint again is enough: then the next packet gets its source from the routing tables.
+//! The kernel's implementation is reached by generic netlink (linux/wireguard.h), implementations in user space by their sockets
+//! (<https://www.wireguard.com/xplatform/>), as by wg(8).
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -40,23 +40,23 @@ const PEER_FLAGS: u16 = 3;
 const ENDPOINT: u16 = 4;
 const UPDATE_ONLY: u32 = 1 << 2;
 
-/// Where those in user space have their sockets.
+/// Folder of the sockets of implementations in user space.
 const SOCKETS: &str = "/var/run/wireguard";
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A peer whose endpoint is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// That packets leave from.
+    /// Port from which packets are sent.
     pub port: u16,
-    /// Of packets, for routing rules.
+    /// Mark of its packets, for routing rules.
     pub mark: u32,
-    /// Where packets go.
+    /// Address and port to which packets are sent.
     pub endpoint: SocketAddr,
     place: Place,
 }
 
-/// Whose peer it is, with its public key.
+/// The device or socket that has the peer, with the peer's public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     Kernel {
@@ -70,13 +70,13 @@ enum Place {
     },
 }
 
-/// All that can be asked.
+/// All peers that can be found.
 pub fn peers() -> Vec<Peer> {
     let told = of_kernel().inspect_err(|error| tracing::debug!("WireGuard: {error}"));
     let mut peers = told.unwrap_or_default();
     for entry in std::fs::read_dir(SOCKETS).into_iter().flatten().flatten() {
         let socket = entry.path();
-        // Whoever was killed leaves its socket behind.
+        // A process that was killed leaves its socket behind.
         let told =
             of_user(&socket).inspect_err(|error| tracing::debug!("{}: {error}", socket.display()));
         peers.extend(told.unwrap_or_default());
@@ -85,7 +85,7 @@ pub fn peers() -> Vec<Peer> {
 }
 
 impl Peer {
-    /// Has the next packet choose its source address anew.
+    /// Makes the next packet choose its source address again.
     pub fn forget_source(&self) -> io::Result<()> {
         match &self.place {
             Place::Kernel {
@@ -106,7 +106,7 @@ impl Peer {
     }
 }
 
-// ---- the kernel's
+// ---- in the kernel
 
 fn of_kernel() -> io::Result<Vec<Peer>> {
     let devices = devices()?;
@@ -119,7 +119,7 @@ fn of_kernel() -> io::Result<Vec<Peer>> {
     for ifindex in devices {
         let mut asked = GET_DEVICE.to_vec();
         attribute(&mut asked, INDEX, &ifindex.to_ne_bytes());
-        // The first message of several tells them.
+        // Only the first of several messages has them.
         let (mut port, mut mark) = (0, 0);
         netlink.dump(family, &asked, |_, body| {
             let device = body.get(COMMAND..).unwrap_or_default();
@@ -150,7 +150,7 @@ fn of_kernel() -> io::Result<Vec<Peer>> {
     Ok(peers)
 }
 
-/// The indices of its devices. A kernel that knows none tells of all.
+/// The indices of WireGuard devices. Kernels that do not filter by type return all devices.
 fn devices() -> io::Result<Vec<u32>> {
     let (mut info, mut asked) = (vec![], vec![0; INTERFACE_HEADER]);
     attribute(&mut info, INFO_KIND, KIND.as_bytes());
@@ -170,7 +170,7 @@ fn devices() -> io::Result<Vec<u32>> {
     Ok(devices)
 }
 
-/// The number that generic netlink has for it.
+/// The number of the family in generic netlink.
 fn family(netlink: &Netlink) -> io::Result<u16> {
     let mut asked = GET_FAMILY.to_vec();
     attribute(&mut asked, FAMILY_NAME, format!("{KIND}\0").as_bytes());
@@ -196,7 +196,8 @@ fn endpoint_again(ifindex: u32, key: &[u8], endpoint: SocketAddr) -> Vec<u8> {
     message
 }
 
-/// `struct sockaddr_in` or `sockaddr_in6`: family, port, then the address, behind a flow label of IPv6 and before its scope.
+/// Parses `struct sockaddr_in` or `sockaddr_in6`: family, port, then the address; IPv6 has a flow label before the address and a
+/// scope after it.
 fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*bytes.first_chunk()?);
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
@@ -228,7 +229,7 @@ fn of_user(socket: &Path) -> io::Result<Vec<Peer>> {
     Ok(read_peers(socket, &ask(socket, "get=1\n\n")?))
 }
 
-/// The lines of the answer.
+/// Sends a command, and returns the lines of the answer.
 fn ask(socket: &Path, order: &str) -> io::Result<Vec<String>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,8 +1,8 @@
-//! Which routers have advertised which prefixes (RFC 4861 section 4.2). The kernel, or whoever else hears advertisements, makes
-//! addresses of the prefixes, and does not tell whose they were.
+//! Records which routers have advertised which prefixes (RFC 4861 section 4.2). The kernel, or another program that processes
+//! advertisements, makes addresses from the prefixes, but does not record which router they came from.
 //!
-//! They are heard beside it by a socket that is read whenever the host is looked at: an address that appears brings a look, and
-//! by then the advertisement waits there. Times are counted in advertisements: nothing but their order matters.
+//! A socket receives the advertisements as well. It is read at each inspection of the host: a new address causes an inspection, and
+//! by then the advertisement is in the socket. Time is counted in advertisements, because only their order matters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,19 +17,19 @@ use super::Prefix;
 /// Types of ICMPv6.
 const SOLICITATION: u8 = 133;
 const ADVERTISEMENT: u8 = 134;
-/// The fixed part of an advertisement; options follow.
+/// Length of the fixed part of an advertisement; options follow.
 const HEADER: usize = 16;
 const PREFIX_INFORMATION: u8 = 3;
-/// Whoever floods advertisements holds no look up for longer.
+/// Maximum number of messages read in one inspection, so that a flood of advertisements does not delay it.
 const READ_MAX: usize = 512;
-/// So many advertisements later the address that a prefix is for has had its time to appear.
+/// After this many further advertisements, the address of a prefix has had time to appear.
 const RECENT: u64 = 64;
 
 /// linux/icmpv6.h
 const ICMPV6_FILTER: libc::c_int = 1;
 
 sockopt_impl!(
-    /// Types that are not heard, a bit each.
+    /// Types of messages that are not received, a bit each.
     Filter,
     SetOnly,
     libc::IPPROTO_ICMPV6,
@@ -37,28 +37,28 @@ sockopt_impl!(
     [u32; 8]
 );
 
-/// A prefix of a router on the segment of a device.
+/// A prefix that a router on the segment of a device advertises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertised {
-    /// Its address on the segment.
+    /// The router's address on the segment.
     pub router: IpAddr,
-    /// Addresses of it are preferred.
+    /// The prefix, with a preferred lifetime that is not zero.
     pub prefix: Prefix,
-    /// Which advertisement was the first that had it, ...
+    /// Number of the first advertisement with it, ...
     pub first: u64,
-    /// ... and which the last.
+    /// ... and of the last.
     pub last: u64,
 }
 
-/// Hears the routers of all devices.
+/// Receives the advertisements on all devices.
 pub(super) struct Listener {
     socket: UdpSocket,
     heard: Heard,
-    /// Devices whose routers were asked once.
+    /// Devices on which a solicitation was sent.
     asked: BTreeSet<u32>,
 }
 
-/// By device, router and prefix: the first and the last advertisement.
+/// The first and the last advertisement, by device, router and prefix.
 #[derive(Debug, Default)]
 struct Heard {
     prefixes: BTreeMap<(u32, Ipv6Addr, Prefix), (u64, u64)>,
@@ -80,7 +80,7 @@ impl Listener {
         })
     }
 
-    /// Takes in what has come since the last time.
+    /// Reads the advertisements that have come since the last time.
     pub fn hear(&mut self) {
         let mut message = [0; 1500];
         for _ in 0..READ_MAX {
@@ -91,24 +91,24 @@ impl Listener {
         }
     }
 
-    /// Asks the routers of a device, once: most advertise every few minutes alone (RFC 4861 section 6.2.1).
+    /// Sends one solicitation on a device, because most routers advertise only every few minutes (RFC 4861 section 6.2.1).
     pub fn ask(&mut self, ifindex: u32) {
         if self.asked.insert(ifindex) {
             let all_routers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
             let to = SocketAddrV6::new(all_routers, 0, 0, ifindex);
-            // Without an answer their next advertisement tells.
+            // Without an answer, the router's next advertisement will do.
             let _ = self
                 .socket
                 .send_to(&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0], to);
         }
     }
 
-    /// Of a device.
+    /// The prefixes advertised on a device.
     pub fn of(&self, ifindex: u32) -> Vec<Advertised> {
         self.heard.of(ifindex)
     }
 
-    /// Forgets prefixes that are not used: those of which their device has no address.
+    /// Forgets prefixes of which the device has no address.
     pub fn keep(&mut self, is_used: impl Fn(u32, Prefix) -> bool) {
         self.heard.keep(is_used);
     }
@@ -147,7 +147,7 @@ impl Heard {
     }
 }
 
-/// Of the options of an advertisement (RFC 4861 section 4.6.2).
+/// The prefixes in the options of an advertisement (RFC 4861 section 4.6.2).
 fn preferred_prefixes(mut options: &[u8]) -> Vec<Prefix> {
     let mut prefixes = Vec::new();
     while let [kind, eights, ..] = *options {

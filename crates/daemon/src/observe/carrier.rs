@@ -1,12 +1,12 @@
-//! Carriers, looked at instead of waited for.
+//! Polls the carriers of devices, because the kernel's notifications are too slow.
 //!
-//! A carrier that is lost shows in a device's flags at once, but the kernel tells of it when its link watch comes to it,
-//! up to a second later if it has just told of another (linux/net/core/link_watch.c: urgent is only what comes up, or
-//! belongs to a bridge or bond). So the flags of the devices that carry traffic are read every [`INTERVAL`], or every
-//! [`QUIET_INTERVAL`] while they carry nothing, and held against what the daemon knows; what differs makes it look.
+//! The flags of a device show a lost carrier at once. But the kernel sends the notification only when its link watch runs,
+//! up to a second later if it has just sent another (linux/net/core/link_watch.c: only devices that come up, or
+//! belong to a bridge or bond, are urgent). So the flags of devices that carry traffic are read every [`INTERVAL`], or every
+//! [`QUIET_INTERVAL`] while they carry nothing. A difference to what the daemon knows causes an inspection.
 //!
-//! A thread does that, because the kernel answers under the lock of all network configuration, which some other process
-//! may hold for long: the daemon's loop is not to wait for it ten times a second.
+//! A thread does this, because the kernel answers under the lock of all network configuration, which another process
+//! may hold for long, and the daemon's loop must not wait for it ten times a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use tokio::sync::Notify;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Each reading wakes a processor.
+/// Longer, because each reading wakes a processor.
 const QUIET_INTERVAL: Duration = Duration::from_millis(300);
-/// RTEXT_FILTER_NAME_ONLY of linux/rtnetlink.h: of all attributes only names. Kernels before 6.7 do not know it, and tell all.
+/// RTEXT_FILTER_NAME_ONLY of linux/rtnetlink.h: omits all attributes except names. Kernels before 6.7 ignore it and send all.
 const NAMES_ONLY: LinkExtentMask = LinkExtentMask::Other(1 << 8);
-/// One device's message, without its counters, takes one or two kilobytes.
+/// The message about one device, without its counters, takes one or two kilobytes.
 const MESSAGE_BYTES_MAX: usize = 32_768;
 
-/// Whether devices run, by ifindex.
+/// Whether each device is running, by ifindex.
 pub type Running = BTreeMap<u32, bool>;
 
-/// Up, with carrier, and sending: a carrier that is lost shows first in one flag, one that is found last in the other
+/// Whether a device is up, with carrier, and sending. A lost carrier shows first in one of these flags, a new one last in another
 /// (linux/net/core/link_watch.c).
 pub(super) fn is_running(header: &LinkHeader) -> bool {
     let flags = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
@@ -52,7 +52,7 @@ pub struct Carriers {
 }
 
 impl Carriers {
-    /// Of the calling thread's network namespace. Nothing is watched yet.
+    /// For the calling thread's network namespace. No device is watched yet.
     pub fn connect() -> anyhow::Result<Self> {
         let mut kernel = Kernel::connect()?;
         let (orders, ordered) = channel();
@@ -77,21 +77,21 @@ impl Carriers {
         })
     }
 
-    /// Watches these devices and no others, from what is known of them.
+    /// Watches exactly these devices, and compares them with what is known of them.
     pub fn watch(&mut self, known: Running) {
         if let Some(orders) = self.orders.as_ref().filter(|_| self.known != known) {
-            // A thread that has ended has said why.
+            // If the thread has ended, it has logged the reason.
             let _ = orders.send(known.clone());
             self.known = known;
         }
     }
 
-    /// Whether the devices carry nothing.
+    /// Sets whether the devices carry nothing.
     pub fn rest(&mut self, is_quiet: bool) {
         self.is_quiet.store(is_quiet, Ordering::Relaxed);
     }
 
-    /// Returns when a device is not as it was known. Cancel-safe.
+    /// Returns when a device differs from what is known. Cancel-safe.
     pub async fn differ(&self) {
         self.differs.notified().await;
     }
@@ -106,7 +106,7 @@ impl Drop for Carriers {
     }
 }
 
-/// Reads until nobody gives orders any more. What differs is told once.
+/// Polls until the other end of `orders` is closed. Reports each difference once.
 fn watch(
     kernel: &mut Kernel,
     orders: &Receiver<Running>,
@@ -131,7 +131,7 @@ fn watch(
     }
 }
 
-/// A device, and what asks for it: written once, asked for ever.
+/// A device and the request for its state, which is built once.
 struct Watched {
     is_running: bool,
     question: Vec<u8>,
@@ -146,7 +146,7 @@ impl From<(u32, bool)> for Watched {
     }
 }
 
-/// A socket of its own, that waits for its answers.
+/// A netlink socket that waits for answers.
 struct Kernel {
     socket: Socket,
     buffer: Vec<u8>,
@@ -166,7 +166,7 @@ impl Kernel {
         })
     }
 
-    /// Whether anything was not as known.
+    /// Reads all devices. Returns whether any differs from what was known.
     fn update(&mut self, watched: &mut [Watched]) -> anyhow::Result<bool> {
         let mut differs = false;
         for device in watched {
@@ -177,7 +177,7 @@ impl Kernel {
         Ok(differs)
     }
 
-    /// A device that is gone does not run.
+    /// Whether the device of a request is running; false if it does not exist.
     fn is_running(&mut self, question: &[u8]) -> anyhow::Result<bool> {
         self.socket.send(question, 0)?;
         let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
@@ -190,7 +190,7 @@ impl Kernel {
 fn question(ifindex: u32) -> Vec<u8> {
     let mut link = LinkMessage::default();
     link.header.index = ifindex;
-    // Flags are all that is wanted.
+    // Only the flags are needed.
     let short = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats, NAMES_ONLY]);
     link.attributes.push(short);
     let mut header = NetlinkHeader::default();

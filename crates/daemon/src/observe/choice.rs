@@ -1,17 +1,17 @@
-//! Which address and which router of IPv6 a link uses, where its device has several.
+//! Chooses the IPv6 address and router of a link whose device has several.
 //!
-//! Whoever is on the segment of a link can advertise: each advertisement may bring an address and a default route. What is new is
-//! therefore no reason to leave what works:
+//! Any host on the segment of a link can advertise itself, and each advertisement may add an address and a default route. So a new
+//! one is no reason to leave one that works:
 //!
-//! - **Router**: the one in use, as long as a default route leads by it, whatever metric or preference (RFC 4191) that of another
-//!   has. A default route that somebody wrote himself is followed.
-//! - **Address**: the one in use, as long as it is preferred. Without one, those that the router of the link has advertised
-//!   come before those that only others have (RFC 6724 section 5, rule 5.5), and those of the internet before those of a site.
-//! - **Renumbering**: where the same router has begun to advertise a prefix, and since then not that of the address in use, the
-//!   new one is taken (RFC 8978).
-//! - **What does not work** for some seconds is left for what was not tried ([`Uses`]).
+//! - **Router**: the one in use stays as long as a default route uses it, whatever the metric or preference (RFC 4191) of another.
+//!   A default route of an administrator is followed.
+//! - **Address**: the one in use stays as long as it is preferred. Otherwise addresses that the link's router has advertised
+//!   come before those of other routers (RFC 6724 section 5, rule 5.5), and global before unique local ones.
+//! - **Renumbering**: if the same router has begun to advertise another prefix, and has not advertised that of the address in use
+//!   since, the new one is used (RFC 8978).
+//! - **Failure**: a link that has been dead for some seconds tries those that were not tried yet ([`Uses`]).
 //!
-//! IPv4 has none of that: its address and its router come from one client, which asks.
+//! IPv4 needs none of this: its address and router come from a client, which has asked for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,12 +25,12 @@ use super::{
 use crate::config::Config;
 use crate::slots::Slots;
 
-/// Another address or router is tried when a link has been dead for so long; ...
+/// Another address or router is tried when a link has been dead for this long; ...
 const DEAD_BEGINS: Duration = Duration::from_secs(3);
 /// ... twice as long each time, up to this.
 const DEAD_MAX: Duration = Duration::from_secs(60);
 
-/// What a link has used of its device.
+/// What a link uses of its device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InUse {
     /// The last.
@@ -154,7 +154,7 @@ impl Device {
     }
 }
 
-/// What the links use, from one look at the host to the next.
+/// What the links use, kept between inspections of the host.
 #[derive(Debug, Default)]
 pub struct Uses(BTreeMap<LinkId, Use>);
 
@@ -169,7 +169,7 @@ struct Use {
 }
 
 impl Uses {
-    /// Before the host is judged.
+    /// Adds what links use to a snapshot, before it is evaluated.
     pub fn tell(&self, config: &Config, slots: &Slots, host: &mut Snapshot) {
         for link in &config.links {
             let known = slots.id(&link.name).and_then(|id| self.0.get(&id));
@@ -179,7 +179,7 @@ impl Uses {
         }
     }
 
-    /// When it was judged.
+    /// Records what links use, after the evaluation.
     pub fn note(&mut self, host: &Snapshot, wanted: &Desired) {
         self.0.retain(|id, _| wanted.links.contains_key(id));
         for (id, view) in &wanted.links {
@@ -197,7 +197,7 @@ impl Uses {
         }
     }
 
-    /// Whether a link has been dead with what it uses long enough to try something else. The host is to be looked at then.
+    /// Whether a link has been dead for so long that it should try something else. Then the host has to be inspected.
     pub fn turn(&mut self, now: Time, links: &BTreeMap<LinkId, LinkView>, alive: LinkSet) -> bool {
         let mut has_turned = false;
         for (id, known) in &mut self.0 {
@@ -229,7 +229,7 @@ impl Use {
         self.patience = (patience * 2).min(DEAD_MAX);
         let own = own.into_iter().flatten();
         self.used.failed.extend(own.clone());
-        // Once all were tried it begins again, with another than the last.
+        // When all were tried, it starts again, but not with the last one.
         if self.all.is_subset(&self.used.failed) {
             self.used.failed = own.collect();
         }

@@ -1,9 +1,9 @@
-//! Prefixes of IPv6 that are routed to this host by a link, so that hosts keep what is behind theirs (RFC 6296).
+//! IPv6 prefixes that are routed to this host over a link, and under which hosts keep the rest of their addresses (RFC 6296).
 //!
-//! Such a prefix is written in the configuration, or found: whoever takes a delegation (RFC 8415 section 6.3) keeps an
-//! unreachable route of all of it, so that what it has given to nobody does not go back where it came from. Others make such
-//! routes, too, of networks that are nobody's and of all networks of a site. So one that was not made of a lease is no
-//! delegation, and neither is one of addresses that no provider routes.
+//! A prefix is configured or detected. A client of prefix delegation (RFC 8415 section 6.3) installs an unreachable route for the
+//! whole prefix, so that packets to unused parts are not sent back. Other programs and administrators install such routes, too, for
+//! networks that nobody has, or for a site's networks. So a route counts only if a client of DHCP or of advertisements made it, and
+//! if its addresses are global.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,16 +16,16 @@ use crate::error::BadInput;
 use crate::plane::{LinkId, Route, Verdict, beyond};
 use crate::slots::Slots;
 
-/// Bits of a prefix that may change; behind them is the host's own part.
+/// Maximum length of a prefix. The bits after it are the host's own part.
 const PREFIX_BITS_MAX: u8 = 64;
-/// What a registry gives one provider is no longer.
+/// Two addresses with this many equal bits are of the same provider: registries allocate no longer prefixes to providers.
 const PROVIDER_BITS: u8 = 32;
-/// What the internet routes (RFC 4291 section 2.4, IANA: IPv6 Global Unicast Address Assignments).
+/// Addresses that are routed on the internet (RFC 4291 section 2.4, IANA: IPv6 Global Unicast Address Assignments).
 const GLOBAL: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// Gives links without a prefix of their own that which was delegated, where one link alone can have been meant: the only one
-/// with IPv6, or the only one whose address is of the same provider. A link keeps what it has had, though another has got IPv6 or
-/// another prefix has come.
+/// Assigns detected prefixes to links without a configured one, if only one link is possible: the only one
+/// with IPv6, or the only one with an address of the same provider. A link keeps its prefix even if another link gets IPv6 or
+/// another prefix appears.
 pub fn assign(config: &Config, host: &Snapshot, links: &mut BTreeMap<LinkId, LinkView>) {
     let mut all = delegated(config, host);
     all.sort_by_key(|prefix| {
@@ -67,8 +67,8 @@ fn in_use(host: &Snapshot, view: &LinkView) -> Option<(Ipv6Addr, u8)> {
     device.in_use.path.as_ref()?.prefix
 }
 
-/// What the networks of the LAN are beyond the links that translate prefixes, but for those that are themselves there: nobody else
-/// has these addresses.
+/// The LAN's networks as they appear beyond the links that translate prefixes, except those that exist there themselves. No other
+/// host has these addresses.
 pub fn images(
     config: &Config,
     slots: &Slots,
@@ -104,13 +104,13 @@ pub fn images(
         .collect()
 }
 
-/// That of the configuration, if every network of the LAN fits into it.
+/// The configured prefix, if every network of the LAN fits into it.
 pub fn written(config: &Config, link: &Link, host: &Snapshot) -> Option<(Ipv6Addr, u8)> {
     let fits = |(_, length): &(Ipv6Addr, u8)| unfit(config, host, *length).is_none();
     link.prefix6.filter(fits)
 }
 
-/// Those into which every network of the LAN fits.
+/// The delegated prefixes into which every network of the LAN fits.
 fn delegated(config: &Config, host: &Snapshot) -> Vec<(Ipv6Addr, u8)> {
     let routes = host
         .routes
@@ -130,7 +130,8 @@ fn delegated(config: &Config, host: &Snapshot) -> Vec<(Ipv6Addr, u8)> {
         .collect()
 }
 
-/// A network of the LAN that does not fit into a prefix: two of its hosts, or two networks, might become one.
+/// A network of the LAN that does not fit into a prefix of this length: two of its hosts, or two networks, might get the same
+/// address.
 fn unfit(config: &Config, host: &Snapshot, length: u8) -> Option<(String, Prefix)> {
     config.lan.iter().find_map(|name| {
         let addresses = &host.devices.get(name)?.addresses;

@@ -1,13 +1,13 @@
-//! A change of configuration is not a failure.
+//! Keeps the path of a link while the host is being reconfigured.
 //!
-//! Whoever renews a lease, restarts a network manager or applies another configuration takes routes and addresses away and gives
-//! them back a moment later. While the device keeps its carrier, a link therefore keeps the path that it had for some seconds:
+//! A program that renews a lease, is restarted, or applies another configuration removes routes and addresses and adds
+//! them again a moment later. So a link keeps its path for some seconds as long as the device has its carrier:
 //!
-//! - Without its default route it goes on as before, because our own table still has the way.
-//! - Without its address it takes no new flows and is not judged, and its flows wait. When the address is back they go on; when
+//! - Without its default route it continues as before, because our own table still has the route.
+//! - Without its address it takes no new flows and is not judged, and its flows wait. If the address comes back they continue; if
 //!   another comes in its place they end, as after any change of address.
 //!
-//! A device that is gone or has no carrier is lost at once.
+//! A device that does not exist or has no carrier is lost at once.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use anabranch_core::{Family, LinkId, Time};
 
 use super::{Desired, LinkView, Missing, PathView, Snapshot};
 
-/// What a link lacks for a moment.
+/// What a link lacks temporarily.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// A default route through its device.
@@ -30,12 +30,12 @@ pub enum Lack {
 #[derive(Debug, Default)]
 pub struct Grace {
     whole: BTreeMap<(LinkId, Family), PathView>,
-    /// Since when something is missing.
+    /// Since when a path lacks something.
     since: BTreeMap<(LinkId, Family), Time>,
 }
 
 impl Grace {
-    /// Puts the former path into the place of one that has been missing for less than `patience`.
+    /// Restores the former path of a link that has lacked something for less than `patience`.
     pub fn hold(&mut self, now: Time, patience: Duration, host: &Snapshot, wanted: &mut Desired) {
         let has = |ifindex: u32, address: &IpAddr| {
             let mut devices = host.devices.values();
@@ -67,13 +67,13 @@ impl Grace {
         }
     }
 
-    /// Whether a path is kept that would not be any longer.
+    /// Whether the grace period of a path has ended.
     pub fn is_over(&self, now: Time, patience: Duration) -> bool {
         let mut all = self.since.values();
         all.any(|since| now.since(*since) >= patience)
     }
 
-    /// The path of before, if it may come back.
+    /// The former path, if it may come back.
     fn former(&self, key: (LinkId, Family), view: &LinkView) -> Option<PathView> {
         let may_return = matches!(
             view.paths[key.1].path,

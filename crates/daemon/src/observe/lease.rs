@@ -1,11 +1,11 @@
-//! What a link's lease names, its router and its resolvers, from the files of those who took the lease.
+//! Reads router and resolvers from the lease of a link, in the files of DHCP clients and network managers.
 //!
-//! systemd-networkd, NetworkManager, dhclient, dhcpcd, and whatever speaks with resolvconf (ifupdown, pppd) write them
-//! down per device. A lease that names its address must be of an address that the device has, and one that names its end must
+//! systemd-networkd, NetworkManager, dhclient, dhcpcd, and programs that use resolvconf (ifupdown, pppd) write these
+//! files per device. If a lease has an address, the device must have it, too; if it has an end, it must
 //! not be over: files outlive leases, and network namespaces share them.
 //!
-//! The router matters where nobody made a default route of it: whoever takes leases on several devices often makes one for the
-//! first alone.
+//! The router matters if there is no default route for it: a client that takes leases on several devices often installs one for the
+//! first device only.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ use std::time::UNIX_EPOCH;
 
 use super::{Device, Prefix};
 
-/// More of a family say nothing new.
+/// Maximum number of resolvers per family; more add no information.
 const RESOLVERS_MAX: usize = 3;
 const RESOLVCONF: [&str; 3] = [
     "run/resolvconf/interfaces",
@@ -23,26 +23,26 @@ const RESOLVCONF: [&str; 3] = [
     "run/dhcpcd/hook-state/resolv.conf",
 ];
 const DHCPCD: [&str; 2] = ["var/lib/dhcpcd", "var/lib/dhcpcd5"];
-/// Of a connection of NetworkManager, in letters.
+/// Number of characters in the UUID of a NetworkManager connection.
 const UUID_LENGTH: usize = 36;
 
-/// What the files say of a device.
+/// The lease of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// In the order of the files; none if nobody wrote any.
+    /// In the order of the files; empty if there are none.
     pub resolvers: Vec<IpAddr>,
-    /// The first, in a network of the device.
+    /// The first router that is in a network of the device.
     pub router: Option<IpAddr>,
 }
 
-/// As one file has it.
+/// The content of one file.
 #[derive(Debug, Default)]
 struct Named {
     routers: Vec<IpAddr>,
     resolvers: Vec<IpAddr>,
 }
 
-/// `root` is the root of the file system, `devices` are all of the host's, `now_s` are the seconds since 1970.
+/// `root` is the root of the file system, `devices` lists all devices of the host, `now_s` is in seconds since 1970.
 pub fn read(root: &Path, name: &str, device: &Device, devices: &[String], now_s: u64) -> Lease {
     let mut all = vec![networkd(root, device)];
     all.extend(network_manager(root, name, device, now_s));
@@ -73,7 +73,7 @@ fn distinct(all: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     distinct
 }
 
-/// What a probe can be sent to: an address of the link names a host of one line alone.
+/// Whether a probe can be sent to the address over any link. An address of the link's own segment is a host of one line only.
 fn is_resolver(address: IpAddr) -> bool {
     let is_of_line = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     !address.is_loopback() && !is_of_line
@@ -94,7 +94,7 @@ fn text_of(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap_or_default()
 }
 
-/// The files of several folders, by name and text.
+/// Name and content of the files in several folders.
 fn files(root: &Path, folders: &[&str], is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let folders = folders.iter().map(|folder| fs::read_dir(root.join(folder)));
     let files = folders.flatten().flatten().flatten();
@@ -107,13 +107,13 @@ fn files(root: &Path, folders: &[&str], is_wanted: impl Fn(&str) -> bool) -> Vec
     wanted.collect()
 }
 
-/// Of a text of lines `key=value`.
+/// The value of a key in a text of lines `key=value`.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let mut lines = text.lines();
     lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// What a lease of lines `key=value` says, if it is of an address of the device.
+/// Reads a lease of lines `key=value`, if its address is one of the device.
 fn of_pairs(text: &str, [address, routers, resolvers]: [&str; 3], device: &Device) -> Named {
     let list = |key: &str| addresses(value(text, key).unwrap_or("")).collect();
     if value(text, address).is_some_and(|address| has(device, address)) {
@@ -155,7 +155,7 @@ fn of_networkd(text: &str, device: &Device) -> Named {
     of_pairs(text, ["ADDRESS", "ROUTER", "DNS"], device)
 }
 
-/// The lease in force is a section of the device's state (1.42 and newer).
+/// The current lease is a section of the device's state (1.42 and newer).
 fn network_manager_lease(root: &Path, device: &Device) -> String {
     let path = format!("run/NetworkManager/devices/{}", device.ifindex);
     let state = text_of(root, &path);
@@ -164,9 +164,9 @@ fn network_manager_lease(root: &Path, device: &Device) -> String {
     lease.unwrap_or("").to_owned()
 }
 
-/// The lease in force is in the device's state. The lease files of its own client hold an
-/// address and nothing else, but those of its first versions are like systemd-networkd's; those of dhclient, where that
-/// takes the leases for it, hold all.
+/// The current lease is in the device's state. The lease files of NetworkManager's own client have only an
+/// address, but those of its first versions are like systemd-networkd's. If dhclient takes the leases for it, its
+/// files have everything.
 fn network_manager(root: &Path, name: &str, device: &Device, now_s: u64) -> Vec<Named> {
     let keys = ["ip_address", "routers", "domain_name_servers"];
     let mut all = vec![of_pairs(&network_manager_lease(root, device), keys, device)];
@@ -184,7 +184,7 @@ fn network_manager(root: &Path, name: &str, device: &Device, now_s: u64) -> Vec<
     all
 }
 
-/// Of a file for each device, or, where nobody names one, of a file for all.
+/// There is a file for each device, or one file for all devices.
 fn dhclient(root: &Path, name: &str, device: &Device, now_s: u64) -> Vec<Named> {
     let own = format!("dhclient.{name}.leases");
     let files = ["var/lib/dhcp", "var/lib/dhclient"]
@@ -226,7 +226,8 @@ fn of_dhclient(text: &str, name: &str, device: &Device, now_s: u64) -> Named {
     }
 }
 
-/// `never`, `epoch SECONDS`, or a day of the week and a time of UTC: `3 2026/11/25 17:03:04`. What nobody understands is not over.
+/// `never`, `epoch SECONDS`, or a weekday with a time in UTC: `3 2026/11/25 17:03:04`. A text that cannot be parsed counts as not
+/// over.
 fn is_past(expire: &str, now_s: u64) -> bool {
     let numbers: Vec<u64> = expire
         .split([' ', '/', ':'])
@@ -242,7 +243,7 @@ fn is_past(expire: &str, now_s: u64) -> bool {
     ends_s.is_some_and(|ends_s| ends_s <= now_s)
 }
 
-/// Since 1970, of the Gregorian calendar: years begin in March, so that the leap day is the last.
+/// Days since 1970 in the Gregorian calendar. Years begin in March here, so that the leap day is the last.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let year = if month <= 2 {
         year.checked_sub(1)?
@@ -254,8 +255,8 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     (year * 365 + year / 4 - year / 100 + year / 400 + of_year).checked_sub(719_468)
 }
 
-/// The answer of the server as it came, in a file for each device, and of a wireless one for each network. A lease begins when it
-/// is written.
+/// The server's answer as it was received, in a file for each device, and on wireless devices for each network. A lease begins when
+/// its file is written.
 fn dhcpcd(root: &Path, name: &str, device: &Device, now_s: u64) -> Vec<Named> {
     let folders = DHCPCD.map(|folder| fs::read_dir(root.join(folder)));
     let files = folders.into_iter().flatten().flatten().flatten();
@@ -278,7 +279,7 @@ fn dhcpcd(root: &Path, name: &str, device: &Device, now_s: u64) -> Vec<Named> {
     named.collect()
 }
 
-/// What a file holds, and when it was written, in seconds since 1970.
+/// The content of a file, and its modification time in seconds since 1970.
 fn message_of(path: &Path) -> io::Result<(Vec<u8>, u64)> {
     let file = File::open(path)?;
     let written = file.metadata()?.modified()?.duration_since(UNIX_EPOCH);
@@ -287,9 +288,9 @@ fn message_of(path: &Path) -> io::Result<(Vec<u8>, u64)> {
     Ok((message, written.map_or(0, |written| written.as_secs())))
 }
 
-/// No server may send more than fits into a packet of Ethernet, unless it is asked to.
+/// Servers send no more than fits into an Ethernet packet, unless a client asks for it.
 const MESSAGE_MAX: u64 = 1500;
-/// Of the fields of a message (RFC 2131 section 2).
+/// Offsets of fields in a message (RFC 2131 section 2).
 const YIADDR: usize = 16;
 const SNAME: usize = 44;
 const FILE: usize = 108;
@@ -307,13 +308,13 @@ const END: u8 = 255;
 /// A DHCP server's answer.
 struct Message {
     address: Ipv4Addr,
-    /// `None` if it says forever, or nothing.
+    /// None if it is unlimited or missing.
     lasts_s: Option<u32>,
     named: Named,
 }
 
 impl Message {
-    /// `None` for what is none.
+    /// None if it is not a DHCP answer.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let address: [u8; 4] = bytes.get(YIADDR..YIADDR + 4)?.try_into().ok()?;
         if *bytes.get(COOKIE..OPTIONS)? != MAGIC {
@@ -352,7 +353,7 @@ impl Message {
     }
 }
 
-/// Codes and values, up to the first that is cut off.
+/// Codes and values of the options, up to the first that is truncated.
 fn options(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         while let [PAD, rest @ ..] = bytes {
@@ -376,7 +377,7 @@ fn resolvconf(root: &Path, name: &str, devices: &[String]) -> Vec<IpAddr> {
     servers.flat_map(addresses).collect()
 }
 
-/// Records are named after device and program: `eth1.dhclient`, `eth1.dhcp`. `eth1.100` is another device, there or not.
+/// Files are named after device and program: `eth1.dhclient`, `eth1.dhcp`. `eth1.100` is another device, whether it exists or not.
 fn is_record_of(file: &str, name: &str, devices: &[String]) -> bool {
     let is_program = |rest: &str| {
         rest.strip_prefix('.').is_some_and(|program| {

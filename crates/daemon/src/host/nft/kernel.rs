@@ -1,5 +1,5 @@
-//! What is asked of the kernel itself, what a table has, its counters, and the number of nftables' generation: a process of `nft` for
-//! each question would keep the daemon's loop.
+//! Reads nftables directly from the kernel: the content of a table, its counters, and the generation. To start `nft`
+//! each time would block the daemon's loop.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ pub fn counters(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
     }
 }
 
-/// Every chain, set and object of a table of `family` (`NFPROTO_INET`, say), as a word for what it is and its name.
+/// Each chain, set and object of a table of `family` (for instance `NFPROTO_INET`), as the word for its kind and its name.
 pub fn contents(family: i32, table: &str) -> anyhow::Result<Vec<String>> {
     let socket = connect()?;
     let mut found = Vec::new();
@@ -51,10 +51,10 @@ pub fn contents(family: i32, table: &str) -> anyhow::Result<Vec<String>> {
         let body = [family as u8, 0, 0, 0];
         let told = socket.dump(kind, &body, |_, body| {
             let attributes = body.get(FAMILY_HEADER..).unwrap_or_default();
-            // All three have the name of their table under one number.
+            // The attribute with the table's name has the same number for all three.
             let is_here = text(attributes, OBJECT_TABLE).is_some_and(|name| name == table);
             let name = text(attributes, name_at).filter(|_| is_here);
-            // Sets and chains without a name are parts of rules.
+            // Sets and chains without a name of their own are parts of rules.
             let named = name.filter(|name| !name.starts_with("__"));
             found.extend(named.map(|name| format!("{word} {name}")));
         });
@@ -63,12 +63,12 @@ pub fn contents(family: i32, table: &str) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Tells whether somebody has changed nftables. It is asked every second and before many probes, so its socket is kept.
+/// Detects changes of nftables. It is read every second and before many probes, so its socket is kept open.
 #[derive(Debug, Clone, Default)]
 pub struct Generation(Arc<Mutex<Option<Netlink>>>);
 
 impl Generation {
-    /// Another number after every change. None: there is no nftables, or it does not tell.
+    /// A number that differs after each change. None: there is no nftables, or it does not report one.
     pub fn now(&self) -> Option<u32> {
         let mut kept = self.0.lock().expect("nobody panics with it");
         let netlink = kept.take().map_or_else(connect, Ok).ok()?;

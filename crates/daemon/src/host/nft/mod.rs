@@ -1,8 +1,8 @@
-//! One nftables table for what the data path leaves to the kernel: it may leave and enter only as the data path would let
-//! it, it is bounded, and as a fallback it is translated.
+//! The nftables table for packets that the data path leaves to the kernel. They may enter and leave only as the data path would
+//! allow, their number is limited, and as a fallback they are translated.
 //!
-//! The table drops nothing that the host itself sends or receives, and nothing that other tables decide better: packets
-//! that an administrator's own DNAT or NAT carries meet conditions that are true for them.
+//! The table drops nothing that the host itself sends or receives, and nothing about which other tables decide: packets
+//! that an administrator's own DNAT or NAT carries meet no condition by which it drops.
 
 mod kernel;
 
@@ -26,26 +26,26 @@ use crate::probe::PATIENCE;
 use anabranch_api::ReasonCount;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that the kernel carries for one LAN host.
+/// Maximum of connections that the kernel carries for one LAN host.
 const PER_SOURCE_MAX: u32 = 1024;
-/// New ones of it a second, and how many it may have saved up.
+/// New connections of one LAN host per second, and its burst.
 const NEW_PER_SOURCE: (u32, u32) = (50, 100);
-/// New ones of all: what the count of the present ones costs, and how fast it forgets those that never came to be, depend
-/// on it (linux/net/netfilter/nf_conncount.c).
+/// New connections of all hosts per second, and their burst. The cost of counting the present ones depends on it, and how fast the
+/// count forgets those that never came to be (linux/net/netfilter/nf_conncount.c).
 const NEW_IN_SUM: (u32, u32) = (500, 500);
-/// A part of the kernel's connection table, and as many as are counted in little time.
+/// All hosts together may use this fraction of the kernel's connection table, which can also be counted in little time.
 const IN_SUM_PART: u32 = 4;
 const IN_SUM_MAX: u32 = 8192;
 const RESETS_PER_SECOND: u32 = 100;
-/// Probes that wait for an answer, of one family and kind, ...
+/// Maximum of outstanding probes of one family and kind, ...
 const ASKED_MAX: u32 = 4096;
-/// ... so long.
+/// ... and how long each is remembered.
 const ASKED_SECONDS: u64 = PATIENCE.as_secs();
 
-/// So many items of somebody else's table are named.
+/// At most this many items of a foreign table are named.
 const NAMED_MAX: usize = 4;
 
-/// A counter of the table, and what it counts as in the status.
+/// A counter of the table, and the reason that it stands for in the status.
 struct Drop {
     name: &'static str,
     fate: &'static str,
@@ -110,40 +110,40 @@ const fn dropped(name: &'static str, words: &'static str) -> Drop {
     }
 }
 
-/// What the table is made for.
+/// The input for the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard<'a> {
     pub lan: Vec<&'a str>,
     pub links: Vec<GuardedLink<'a>>,
     pub forwards: Forwards,
-    /// Connections are tracked: for our own NAT, or as firewalls or NAT of others look at them. Where nobody needs that, a table that
-    /// asks for connections would switch tracking on for all that the host itself sends and forwards.
+    /// Whether the table may use connection tracking: for our own NAT, or because firewalls or NAT of others use it. Otherwise our
+    /// table would be the one that switches tracking on, for all packets that the host sends and forwards.
     pub tracks: bool,
-    /// The host's ephemeral ports, if the kernel's own NAT is to carry what the data path does not.
+    /// The host's ephemeral ports, if the kernel's own NAT carries what the data path does not.
     pub masquerade: Option<[u16; 2]>,
-    /// Entries of the kernel's connection table.
+    /// Maximum number of entries in the kernel's connection table.
     pub conntrack_max: u32,
-    /// Of packets that the programs leave to the kernel's own NAT.
+    /// Mark of packets that the programs leave to the kernel's own NAT.
     pub fallback_mark: u32,
-    /// What the marks of connections have in common, by [`CONNECTION_MARK_MASK`].
+    /// The bits that all our connection marks have in common, under [`CONNECTION_MARK_MASK`].
     pub connection_marks: u32,
-    /// Networks of the internet's behind devices that are neither LAN nor link.
+    /// Public networks behind devices that are neither LAN nor link.
     pub public: Vec<(&'a str, Prefix)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardedLink<'a> {
     pub device: &'a str,
-    /// Routed to the link by its ISP: network and length.
+    /// Networks that the ISP routes to the link, with their lengths.
     pub prefixes: &'a [(IpAddr, u8)],
-    /// Otherwise the LAN's own addresses are known beyond it, and both sides may begin.
+    /// Without NAT the LAN's own addresses are reachable over the link, and both sides may open connections.
     pub nat: bool,
-    /// Of connections that came by it, and of those that left by it for others; none before the link has a number.
+    /// Marks of connections that arrived over it, and of others' connections that left over it; none before the link has a number.
     pub marks: Option<[u32; 2]>,
 }
 
 impl Guard<'static> {
-    /// One with everything in it, to ask whether the kernel takes it.
+    /// A guard that uses everything, to test whether the kernel accepts it.
     pub fn example() -> Self {
         Self {
             lan: vec!["lan"],
@@ -165,7 +165,7 @@ impl Guard<'static> {
         }
     }
 
-    /// One with nothing in it that another may lack.
+    /// A guard without any optional part.
     fn plain() -> Self {
         Self {
             tracks: false,
@@ -176,7 +176,7 @@ impl Guard<'static> {
 }
 
 impl Guard<'_> {
-    /// The table and all in it, in place of what has that name. Counters go on from `counted`.
+    /// The table as text, which replaces one of the same name. Counters continue from `counted`.
     pub fn ruleset(&self, table: &str, counted: &[(String, u64)]) -> String {
         let counters: Vec<String> = DROPS
             .iter()
@@ -203,8 +203,8 @@ impl Guard<'_> {
         )
     }
 
-    /// Probes that are marked, and their answers, pass connection tracking by: a table that others have filled keeps none from being
-    /// sent. An answer, which bears no mark, is known by what was asked lately.
+    /// Marked probes, and their answers, bypass connection tracking, so that they are sent even if others have filled its table.
+    /// An answer has no mark; it is recognised because the request was recorded.
     fn untracked(&self) -> String {
         let links = quoted(&self.devices());
         let asked = format!("size {ASKED_MAX}; flags dynamic,timeout; timeout {ASKED_SECONDS}s;");
@@ -242,8 +242,8 @@ impl Guard<'_> {
         )
     }
 
-    /// What the programs mark on a link is for no socket of the host: answers to what the kernel translated, for our fallback or for
-    /// other networks of the host's, or nobody's.
+    /// Packets that the programs mark on a link belong to no socket of the host. They are answers to what the kernel translated,
+    /// for our fallback or for other networks of the host, or they belong to nobody.
     fn strays(&self) -> String {
         let links = quoted(&self.devices());
         let marked = format!("iifname {links} meta mark {STRAY_MARK:#x}");
@@ -257,10 +257,10 @@ impl Guard<'_> {
         )
     }
 
-    /// What came by a link is answered by it, whoever answers and whatever translates: the connection's mark becomes that of the
-    /// packet before it is routed, and a routing rule leads it. What the host itself answers has the address it was asked
-    /// at, unless that was translated. Others' networks keep to the link by which a connection of theirs began, which a better
-    /// link would end. Marks of others stay.
+    /// The answer to what came by a link leaves by it, whoever answers and whatever is translated: the connection's mark is copied
+    /// to the packet before it is routed, and a routing rule matches it. Answers of the host itself have the address that was
+    /// asked, unless that was translated. Connections of others' networks stay on the link by which they began, because another
+    /// link would end them. Marks of others are kept.
     fn connections(&self) -> String {
         let (links, lan) = (quoted(&self.devices()), quoted(&self.lan));
         let known = self
@@ -308,9 +308,9 @@ impl Guard<'_> {
         )
     }
 
-    /// What arrived on a link with NAT is the kernel's to forward only if somebody asked for it: by rules of its own, or by letting the
-    /// outside begin at a prefix, where the programs have marked it. Over one without, the kernel's
-    /// connection table may see one direction alone, so that its states say nothing, and the LAN's own sources leave.
+    /// What arrived on a link with NAT is the kernel's to forward only if somebody asked for it: by rules of its own, or by letting
+    /// the outside begin at a prefix, where the programs have marked it. Over one without, the kernel's connection table may see
+    /// one direction alone, so that its states say nothing, and the LAN's own sources leave.
     fn forward(&self) -> String {
         let lan = quoted(&self.lan);
         let of_none = self.where_tracked("ct state != { established, related } ct status ! dnat");

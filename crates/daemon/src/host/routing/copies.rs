@@ -1,12 +1,12 @@
-//! Rules of others, said again before ours.
+//! Copies rules of others to before ours.
 //!
-//! Whoever adds a rule without a priority gets one that depends on what is there: just before the main table's on a host without
-//! us. So that it wins wherever it stands, there is a copy of it before our own rules, with all that it asks for. A copy bears our
-//! protocol number, follows what it was made of, and goes with it.
+//! A rule that is added without a priority gets one that depends on the existing rules: on a host without the gateway, just before
+//! the main table's. To let it win in any position, a copy of it, with all that it matches, is placed before our own rules. The
+//! copy has our protocol number, follows changes of the original, and is removed with it.
 //!
-//! Who takes rules away often does it by what they have in common, until none is left (wg-quick does), and meets our rules and
-//! copies first. If we put them back at once, that would never end. So as long as a rule stands that was meant, what was
-//! taken away stays away for a while.
+//! Some programs (wg-quick for one) remove their rules by deleting repeatedly by a common property until nothing matches, and that
+//! matches our rules and copies, too. If we restored these at once, such a program would never finish. So as long as an original is
+//! still there, what was deleted is restored only after a while.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use super::message::{Aim, aim_of_message};
 use crate::observe::Netlink;
 use crate::observe::rules::{ForeignRule, MAIN_PRIORITY};
 
-/// Longer than between two deletions of one who takes all away.
+/// Longer than the time between two deletions of such a program.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was left on the host of one family, and what others took away of it.
+/// Our rules of one family on the host, and which of them others have deleted.
 #[derive(Debug, Default)]
 pub struct Memory {
     left: Vec<Aim>,
@@ -31,7 +31,7 @@ pub struct Memory {
     lost_at: Option<Instant>,
 }
 
-/// Kinds of rules that have to wait.
+/// Kinds of rules that must not be restored yet.
 #[derive(Debug, Default)]
 pub struct Waits(BTreeSet<Aim>);
 
@@ -42,7 +42,7 @@ impl Waits {
 }
 
 impl Memory {
-    /// `meant` are the kinds of which others have rules, `copied` and `rules` what is there of ours.
+    /// `meant` are the kinds of which others have rules; `copied` and `rules` are those of ours that exist.
     pub fn look(
         &mut self,
         meant: &BTreeSet<Aim>,
@@ -69,20 +69,20 @@ impl Memory {
         Waits(self.lost.clone())
     }
 
-    /// What is there of ours from now on.
+    /// Records which of our rules exist from now on.
     pub fn keep(&mut self, left: Vec<Aim>) {
         self.left = left;
     }
 }
 
-/// Of those that the kernel looks at behind ours.
+/// The copies of those rules that the kernel would look up after ours.
 pub fn of<'a>(ids: Ids, others: impl Iterator<Item = &'a ForeignRule>) -> Vec<RuleMessage> {
     let behind = ids.copy_priority() + 1..MAIN_PRIORITY;
     let others = others.filter(|rule| behind.contains(&rule.priority()) && can_be_copied(rule));
     others.map(|rule| copy(ids, &rule.message)).collect()
 }
 
-/// One that leads to another rule would lead past ours.
+/// A rule that jumps to another rule cannot be copied: it would jump past ours.
 pub fn can_be_copied(rule: &ForeignRule) -> bool {
     let action = rule.message.header.action;
     !matches!(action, RuleAction::Goto | RuleAction::Nop)
@@ -96,7 +96,7 @@ fn copy(ids: Ids, message: &RuleMessage) -> RuleMessage {
     copy
 }
 
-/// What it asks for and what becomes of it, without what differs between a rule and its copy.
+/// What a rule matches and its action, without the parts in which a rule and its copy differ.
 fn plain(message: &RuleMessage) -> RuleMessage {
     let mut plain = message.clone();
     plain.header.flags &= RuleFlags::Invert;
@@ -112,8 +112,8 @@ fn plain(message: &RuleMessage) -> RuleMessage {
     plain
 }
 
-/// Brings the copies into the order of what they are made of: what is no more goes, then what is behind the first difference is made
-/// anew.
+/// Brings the copies into the order of the originals: copies without an original are removed, then those after the first difference
+/// are created again.
 pub async fn apply(
     netlink: &Netlink,
     wanted: &[RuleMessage],

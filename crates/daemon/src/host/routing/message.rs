@@ -1,4 +1,4 @@
-//! Rules and routes as the kernel has them: read, compared and added.
+//! Reads, compares and adds rules and routes in the kernel.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -18,7 +18,7 @@ use super::{Route, Rule, Select, Through, To};
 use crate::observe::rules::MAIN_PRIORITY;
 use crate::observe::{Netlink, Prefix, TABLE_MAIN};
 
-/// Where the kernel says that its own packets come from.
+/// The device from which the kernel says that its own packets come.
 const LOOPBACK: &str = "lo";
 
 /// A table, and whether only its specific routes.
@@ -51,7 +51,7 @@ pub async fn present_rules(
     Ok(rules)
 }
 
-/// Table and destination of a route.
+/// The table and destination of a route.
 pub fn place_in_table(message: &RouteMessage, family: Family) -> (u32, Prefix) {
     let to = message
         .attributes
@@ -146,7 +146,7 @@ fn through(
     }
     builder = builder.output_interface(route.ifindex);
     match route.gateway {
-        // The gateway of a link need not be inside the address's network (cable and DSL modems do that).
+        // The gateway of a link need not be in the network of its address: some cable and DSL modems are set up like that.
         Some(address) => Ok(builder
             .gateway(address)
             .context("gateway of a route")?
@@ -182,7 +182,7 @@ pub async fn add_rule(netlink: &Netlink, family: Family, rule: &Rule) -> anyhow:
         .with_context(|| format!("add routing rule {rule:?}"))
 }
 
-/// What a rule looks at, in its message.
+/// Writes what a rule matches into its message.
 fn select(message: &mut RuleMessage, family: Family, select: &Select) {
     let from = |message: &mut RuleMessage, source: Prefix| {
         message.header.src_len = source.length;
@@ -231,7 +231,7 @@ fn select_own(message: &mut RuleMessage, own: &OwnTraffic) {
     attributes.extend(source_ports.map(RuleAttribute::SourcePortRange));
 }
 
-/// Priority and table of a rule.
+/// The priority and table of a rule.
 pub fn place_of(message: &RuleMessage) -> (u32, u32) {
     let of = |attribute: &RuleAttribute, (priority, table)| match attribute {
         RuleAttribute::Priority(value) => (*value, table),
@@ -245,7 +245,7 @@ pub fn place_of(message: &RuleMessage) -> (u32, u32) {
         .fold(beginning, |place, attribute| of(attribute, place))
 }
 
-/// The rule a message of ours stands for; `None` for one that an older version may have left.
+/// The rule that a message of ours stands for; none if an older version left it.
 pub fn rule_of(message: &RuleMessage) -> Option<Rule> {
     let (priority, table) = place_of(message);
     let mut select = None;
@@ -288,13 +288,13 @@ pub fn rule_of(message: &RuleMessage) -> Option<Rule> {
     })
 }
 
-/// What others name of a rule to delete it, as those who take all of a kind away do: the table, and whether only its specific
-/// routes.
+/// What others specify to delete a rule when they delete all of a kind: the table, and whether only its specific
+/// routes are used.
 pub fn aim_of(rule: &Rule) -> Aim {
     match rule.to {
         To::Specific(table) => (table, true),
         To::Table(table) => (table, false),
-        // As the kernel has the table of a rule that leads to another.
+        // The kernel's table number of a rule that jumps to another.
         To::Main => (TABLE_MAIN, false),
     }
 }
