@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The contract between the programs and user space: keys, values and the names of the maps they stand in.
+ * The contract between the programs and user space: keys, values and names of the maps.
  *
- * A flow is two entries, one per side of the gateway. Each side sees the flow as a pair of endpoints, `local`
- * (the LAN host, or the link's external address that stands for it) and `remote`, so both sides are looked up with
- * the same code. Addresses are 16 bytes, IPv4 mapped (::ffff:a.b.c.d). Times are CLOCK_MONOTONIC nanoseconds.
+ * A flow has two entries, one for each side of the gateway. Each side sees the flow as a pair of endpoints, `local`
+ * (the LAN host, or the link's external address that represents it) and `remote`, so both sides are looked up by
+ * the same code. Addresses are 16 bytes, with IPv4 mapped (::ffff:a.b.c.d). Times are CLOCK_MONOTONIC nanoseconds.
  */
 #ifndef ANABRANCH_H
 #define ANABRANCH_H
@@ -14,7 +14,7 @@
 #include "marks.h"
 #include "reasons.h"
 
-/* Of all pinned maps. Raised when one is to have another shape or meaning than in a release (former.h). */
+/* The version of all pinned maps. Raised when the shape or meaning of one changes after a release (former.h). */
 #define AB_ABI_VERSION 12
 
 enum ab_family {
@@ -28,8 +28,8 @@ union ab_addr {
 };
 
 /*
- * The side a key is seen from: the LAN, or link i as AB_SIDE_LINK(i). Links without NAT are one side: whoever answers a host's own
- * address does so by any of them.
+ * The side from which a key is seen: the LAN, or link i as AB_SIDE_LINK(i). All links without NAT are one side, because answers to
+ * a host's own address may arrive over any of them.
  */
 #define AB_SIDE_LAN 0
 #define AB_SIDE_LINK(i) ((i) + 1)
@@ -50,7 +50,7 @@ struct ab_flow_key {
 	__u16 zero;
 } __attribute__((aligned(8))); /* made for every packet: in words of 64 bits */
 
-/* Bits of ab_flow.state, set atomically. Of a flow's entries that of the LAN alone learns CLOSED, and has a trace of its key in
+/* Bits of ab_flow.state, set atomically. Only the LAN entry of a flow gets CLOSED, and has a trace of its key in
  * the upper half (policy/trace.h). */
 enum ab_state {
 	AB_STATE_REPLIED = 1 << 0,   /* the remote end has answered */
@@ -108,10 +108,10 @@ static inline union ab_addr *ab_first_remote(struct ab_flow *flow)
 }
 
 /*
- * Who may open flows. A host on the LAN device's own prefix is its MAC, whatever addresses it uses: `address` is zero. What is
- * behind a LAN router has the router's MAC and its own address, of IPv6 the first half of it; so has what is behind a device without
- * Ethernet, with a MAC of zeroes. The device's share has an entry of
- * its own, with no MAC and all ones as address.
+ * The owner of flows, for quotas. A host on the LAN device's own prefix is identified by its MAC, whatever addresses it uses;
+ * `address` is zero. A host behind a LAN router is identified by the router's MAC and its own address, of IPv6 the first half of
+ * it. So is a host behind a device without Ethernet, with a MAC of zeroes. The share of a whole device has an entry of its own,
+ * without a MAC and with all ones as address.
  */
 struct ab_host_key {
 	union ab_addr address;
@@ -120,21 +120,21 @@ struct ab_host_key {
 	__u16 share; /* its flows in the class of one less; 0: the host as a whole */
 };
 
-/* An embryo's place among those of its host. The value is its LAN key. */
+/* The position of an unconfirmed flow among those of its host. The value is its LAN key. */
 struct ab_embryo_key {
 	__u32 host;
 	__u32 number; /* or AB_UNORDERED */
 };
 
 /*
- * A few embryos of a host have no place in the order, and never make room: to give and to take places is a good part of what a
- * connection costs, and who opens no flood needs none. By their ids hosts share so many counts. Those of all counts together are
- * at most the embryos of one host more. Where devices have shares all have a place.
+ * The first few unconfirmed flows of a host have no position in the order, and are never evicted. Positions are a large part of the
+ * cost of a connection, and a host that sends no flood needs none. Hosts share counters by their ids. All counters together allow
+ * at most as many such flows as one host may have unconfirmed flows. If devices have shares, all flows have a position.
  */
 #define AB_UNORDERED 0xffffffff
 #define AB_UNORDERED_HOSTS 128
 
-/* ---- what user space tells the programs ---- */
+/* ---- written by user space, read by the programs ---- */
 
 #define AB_RESERVED_MAX 16
 
@@ -146,7 +146,7 @@ enum ab_link_flags {
 		1 << 3, /* another link is on the same segment: either's device may bring what is for it */
 };
 
-/* Where a link stands among the links, for one family. */
+/* The index of a link in arrays with an entry for each link and family. */
 #define AB_LINK_PLACE(link, family) ((family)*AB_MAX_LINKS + (link))
 
 /* A link for one family. */
@@ -167,8 +167,8 @@ enum ab_role {
 };
 
 /*
- * Devices are found for every packet, and faster than in a hash table: one stands at the place of its index, or at one of the
- * places behind it if that is taken.
+ * Devices are looked up for every packet, faster than in a hash table: a device is at the place of its index, or in one of the
+ * next places if that is taken.
  */
 #define AB_DEVICE_PLACES 256
 #define AB_DEVICE_STEPS 8
@@ -182,7 +182,7 @@ struct ab_device {
 	union ab_addr address[AB_FAMILIES]; /* the sources of ICMP errors sent out of it */
 };
 
-/* A device above one of the gateway's has addresses of this host, too, behind a hardware address of its own. */
+/* Hardware addresses of devices on top of one of the gateway's devices, which also belong to this host. */
 #define AB_OWN_MACS_MAX 256
 
 struct ab_own_mac {
@@ -191,7 +191,7 @@ struct ab_own_mac {
 	__u16 zero;
 };
 
-/* Destinations (and LAN sources) that are known better than "the internet", longest prefix first. */
+/* What to do with destinations, and LAN sources, that have a more specific route than "the internet". Longest prefix first. */
 enum ab_verdict {
 	AB_VERDICT_KERNEL = 0, /* VPNs, learned routes: the kernel's own routing */
 	AB_VERDICT_LAN = 1,    /* a LAN prefix: valid as source, the kernel's own routing as destination */
@@ -213,7 +213,7 @@ struct ab_route {
 	__u32 via; /* LAN, LINK: the router; zero if directly connected. PREFIX: the network of the LAN. A number of `next_hops` */
 };
 
-/* The metric of the default routes in our own tables, by which they are known in the kernel's answers. */
+/* The metric of the default routes in our own tables. It identifies them in the kernel's answers. */
 #define AB_OWN_METRIC 43776
 /* Bits of ab_settings.routes_kernel. */
 #define AB_ROUTES_FOREIGN 1
@@ -242,15 +242,15 @@ struct ab_settings {
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
 	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the addresses of the LAN are known beyond them */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
-	/* Bits, AB_ROUTES_FOREIGN: rules or tables of others may speak about what the LAN sends, so the kernel's routing is asked for
+	/* Bits, AB_ROUTES_FOREIGN: rules or tables of others may apply to LAN traffic, so the kernel's routing is queried for
 	 * each new flow. */
 	__u32 routes_kernel;
 	__u32 zero;
 };
 
-/* ---- what the programs tell user space ---- */
+/* ---- written by the programs, read by user space ---- */
 
-/* Per link and CPU, of each class and family. A class lies together: user space reads those in use at once. */
+/* Per link and CPU, for each class and family. A class is contiguous, so that user space can read those in use at once. */
 #define AB_TRAFFIC_PLACE(class, link, family) (((class) * AB_FAMILIES + (family)) * AB_MAX_LINKS + (link))
 
 struct ab_traffic {
@@ -260,15 +260,15 @@ struct ab_traffic {
 	__u64 rx_bytes;
 	__u64 rx_progress; /* TCP segments that acknowledge new data or the SYN: proof that both directions work */
 	__u64 syn_retries; /* SYNs retransmitted on this link */
-	/* By whom, and to whom: hosts and remote addresses, each no more often than every AB_WITNESS_NS. */
+	/* Distinct hosts and remote addresses of these, each counted at most once in AB_WITNESS_NS. */
 	__u64 retrying_hosts;
 	__u64 retried_ends;
 };
 
-/* Of a link for one family: when hosts and remote addresses were last counted as such, in places by their hash. */
+/* For a link and family: when hosts and remote addresses were last counted, in places by their hash. */
 #define AB_WITNESSES 256
 #define AB_WITNESS_NS 6000000000ull
-/* Bits: who is a new one. */
+/* Bits: which of the two is new. */
 #define AB_WITNESS_HOST 1
 #define AB_WITNESS_END 2
 
@@ -277,7 +277,7 @@ struct ab_witnesses {
 	__u64 end_ns[AB_WITNESSES];
 };
 
-/* Per LAN host, and per LAN device that has a share. live = opened - closed: counted when a flow opens. Atomic. */
+/* Per LAN host, and per LAN device with a share. live = opened - closed; counted when a flow opens. Atomic. */
 struct ab_host {
 	__u64 opened;
 	__u64 closed;
@@ -292,14 +292,14 @@ struct ab_host {
 	__u32 permissions; /* further remote addresses of its mappings */
 };
 
-/* Remote addresses that are taken for one place: a /24 of IPv4, a /48 of IPv6. */
+/* A destination prefix: a /24 of IPv4, a /48 of IPv6. Its addresses are assumed to be at the same place. */
 struct ab_prefix {
 	__u8 byte[6]; /* of IPv4 the first three */
 	__u8 family;  /* enum ab_family */
 	__u8 zero;
 };
 
-/* What is known of a prefix over one link, see policy/paths.h. */
+/* Measurements of a prefix over one link: see policy/paths.h. */
 struct ab_path {
 	__u64 learned_ns;  /* when a flow has told last; 0: none has */
 	__u64 asked_ns;	   /* when a flow was last sent for nothing else than to tell; 0: none was */
@@ -312,21 +312,21 @@ struct ab_paths {
 	struct ab_path path[AB_MAX_LINKS];
 };
 
-/* The links to a prefix over which a host has repeated a SYN that nothing had answered, since the first of them. */
+/* The links to a prefix over which a host has retransmitted a SYN without an answer, since the first of them. */
 struct ab_silence {
 	__u64 since_ns; /* 0: none */
 	__u32 links;	/* as bits */
 	__u32 zero;
 };
 
-/* A try of a connection attempt that is over. */
+/* A losing try of a connection attempt that is decided. */
 struct ab_loser {
 	__u32 isn;   /* of its SYN */
 	__u32 class; /* of its flow */
 	__u32 sent;  /* as ab_syn_sent(), if the answer of another beat its own; 0: its answer tells nothing */
 };
 
-/* A connection that was opened, of a class whose destinations are surveyed. */
+/* A new connection of a class that surveys its destinations. */
 struct ab_opened {
 	union ab_addr remote;
 	__be16 remote_port;
@@ -334,7 +334,7 @@ struct ab_opened {
 	__u8 zero[5];
 };
 
-/* A probe of such a destination, and what it will be known by when it is answered. */
+/* A probe of such a destination, and how its answer will be recognised. */
 struct ab_question_key {
 	union ab_addr remote;
 	__be16 remote_port;
@@ -359,12 +359,12 @@ struct ab_class {
 
 #define AB_CLASS_NAME_MAX 32
 
-/* So that the next process gives a class the number that its flows bear. */
+/* The names of classes, so that the next process gives each class the number that its flows have. */
 struct ab_class_name {
 	__u8 text[AB_CLASS_NAME_MAX]; /* zeroes: the number is free */
 };
 
-/* Of the tables as a whole, atomic; counts are monotonic: confirmed flows = confirmed - forgotten. */
+/* Counts of the tables as a whole, atomic and monotonic: confirmed flows = confirmed - forgotten. */
 struct ab_table {
 	__u64 confirmed;
 	__u64 forgotten;
@@ -374,24 +374,24 @@ struct ab_table {
 	__u64 secret;	   /* of recent.h */
 };
 
-/* A host without live flows is remembered this long after its last attempt to open one. */
+/* A host without live flows is forgotten this long after its last attempt to open one. */
 #define AB_HOST_IDLE_NS 5000000000ull
 
-/* A mapping for which there is no port left on a link is given no other there for this long. */
+/* If no port is free for a mapping on a link, no port is searched there for it for this long. */
 #define AB_FULL_NS 1000000000ull
 
-/* Flows that `sweep_flows` or `end_link` is asked about at once. */
+/* Maximum number of flows in one call of `sweep_flows` or `end_link`. */
 #define AB_VISIT_MAX 512
 struct ab_visit {
 	struct ab_flow_key key[AB_VISIT_MAX];
 };
 
-/* Under pressure closed flows keep their entries this long, for the last segments. */
+/* When the table is nearly full, closed flows keep their entries only this long, for the last segments. */
 #define AB_PRESSED_CLOSED_NS 1000000000ull
 
 /*
- * Arguments and results of `sweep_flows`, which user space runs and nothing attaches: first for flows that may have run
- * out, as often as there are any, then once for the hosts.
+ * Arguments and results of `sweep_flows`, which user space runs and which is not attached to a device: first for flows that may
+ * have expired, as often as there are any, then once for the hosts.
  */
 struct ab_sweep {
 	__u64 expired;	/* flows forgotten because their timer ran out */
@@ -401,7 +401,7 @@ struct ab_sweep {
 	__u32 zero;
 };
 
-/* Arguments and results of `end_link`, run as often as there are flows to end. */
+/* Arguments and results of `end_link`, which is run as often as there are flows to end. */
 struct ab_ending {
 	__u64 ended;		/* live flows */
 	__u64 opened_before_ns; /* in: flows of later stay */
@@ -413,8 +413,8 @@ struct ab_ending {
 	__u32 unfinished;	/* the ring was full: run again */
 };
 
-/* An upgrade (gateway/former.h): what user space says of it, and the arguments and results of `migrate`, run as often as there is
- * something in the former tables. */
+/* An upgrade (gateway/former.h): what user space says about it, and the arguments and results of `migrate`, which is run as often
+ * as there are entries in the former tables. */
 struct ab_upgrade {
 	__u64 flows;	   /* that came over by it, or were over already */
 	__u64 permissions; /* the same of them */
@@ -422,7 +422,7 @@ struct ab_upgrade {
 	__u32 taken;	   /* the new programs carry the packets */
 };
 
-/* A TCP flow that ended with its link: what a RST towards the LAN needs. */
+/* A TCP flow that ended with its link, with the data for a RST towards the LAN. */
 struct ab_ended {
 	union ab_addr local;
 	union ab_addr remote;
@@ -433,7 +433,7 @@ struct ab_ended {
 	__u32 lan_ifindex;
 };
 
-/* What `explain` writes over the packet it was asked about. */
+/* The result of `explain`, written over the packet of the question. */
 struct ab_explanation {
 	__u8 reason; /* enum ab_reason */
 	__u8 why;    /* enum ab_why */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The contract of the trunk program, and what its choices are made from. A sublink is a target: an index below
+ * The contract of the trunk program, and the input of its choices. A sublink is a target: an index below
  * AB_MAX_LINKS. Times are CLOCK_MONOTONIC nanoseconds.
  */
 #ifndef ANABRANCH_BINS_H
@@ -12,20 +12,20 @@
 #include "limits.h"
 #include "reasons.h"
 
-/* Of all its pinned maps. Raised when one is to have another shape or meaning than in a release (former.h). */
+/* The version of all its pinned maps. Raised when the shape or meaning of one changes after a release (former.h). */
 #define AB_TRUNK_ABI_VERSION 4
 
 /* Bins of a trunk (Jo 2002, section III.D). A flow is in the bin of its hash; a table gives each bin a sublink. */
 #define AB_BINS 1024
 
-/* Packets of one bin with no long gap between them. All zero: no packet yet. */
+/* Packets of one bin without a long gap between them. All zero before the first packet. */
 struct ab_flowlet {
 	__u64 seen_ns; /* its last packet */
 	__u32 sublink;
 	__u32 begun; /* 1 as soon as there was a packet */
 };
 
-/* Deficit round robin over the sublinks. All zero: before the first packet. */
+/* Deficit round robin over the sublinks. All zero before the first packet. */
 struct ab_drr {
 	__u64 deficit[AB_MAX_LINKS]; /* bytes granted and not yet used */
 	__u32 visited;		     /* the sublink whose turn it is */
@@ -49,7 +49,7 @@ struct ab_sublinks {
 	__u32 weight[AB_MAX_LINKS];
 };
 
-/* What user space tells of the trunk as a whole. */
+/* The settings of the trunk, by user space. */
 struct ab_spreading {
 	struct ab_sublinks sublinks[AB_FAMILIES];
 	__u32 spread; /* enum ab_spread */
@@ -68,7 +68,7 @@ struct ab_sublink {
 	union ab_addr next_hop[AB_FAMILIES]; /* the other node's addresses on this sublink; all zero: none */
 };
 
-/* Sent over one sublink; per CPU. */
+/* Packets and bytes sent over one sublink; per CPU. */
 struct ab_carried {
 	__u64 packets; /* GSO segments counted one by one */
 	__u64 bytes;   /* as the sublink's queue counts them, with their Ethernet headers */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What a choice between targets is made from, and what it says. */
+/* The input and the result of a choice among targets. */
 #ifndef ANABRANCH_CHOICE_H
 #define ANABRANCH_CHOICE_H
 
 #include <linux/types.h>
 #include "limits.h"
 
-/* In place of a target's index: none. */
+/* In place of a target's index: no target. */
 #define AB_NO_TARGET 0xffff
 
 #define AB_SET_WORDS (AB_MAX_TARGETS / 64)
@@ -16,7 +16,7 @@ struct ab_set {
 	__u64 word[AB_SET_WORDS];
 };
 
-/* How a target is chosen. Names as in Peng 2005, section "dispatching scheme"; Guo 2004 for the sum. */
+/* How a target is chosen. Names are those of Peng 2005, section "dispatching scheme"; of Guo 2004 for the sum. */
 enum ab_dispatch {
 	AB_DISPATCH_WEIGHTED = 0,   /* argmin load / weight (Peng eq. 4) */
 	AB_DISPATCH_BEST = 1,	    /* argmax weight */
@@ -29,7 +29,7 @@ enum ab_dispatch {
 	AB_DISPATCH_SOONEST = 8,    /* argmin of the time that a flow is expected to take (policy/soonest.h) */
 };
 
-/* What the load of a target counts. */
+/* What the load of a target is. */
 enum ab_load {
 	AB_LOAD_DISPATCHED = 0, /* flows dispatched in the current window (SD) */
 	AB_LOAD_ACTIVE = 1,	/* flows still incomplete: opened - closed (CSN) */
@@ -62,9 +62,9 @@ enum ab_why {
 };
 
 /*
- * When a path is chosen: once per connection (Peng PS_c), once per pair of addresses (Peng PS_ip, Guo "session"), or once
- * per LAN host (RFC 4787 REQ-2, paired pooling). It holds while the target is usable. Where there is no NAT, for every packet by
- * itself: nothing is remembered.
+ * What a choice holds for: a connection (Peng PS_c), a pair of addresses (Peng PS_ip, Guo "session"), or a LAN host (RFC 4787
+ * REQ-2, paired pooling). It holds while the target is usable. Without NAT it may also be made for each packet; then nothing is
+ * remembered.
  */
 enum ab_granularity {
 	AB_PER_CONNECTION = 0,
@@ -80,18 +80,18 @@ struct ab_target {
 
 #define AB_EXCEPT_MAX 16
 
-/* What becomes of a new flow for which no target of its class is left. */
+/* What happens to a new flow if no target of its class is left. */
 enum ab_without {
 	AB_WITHOUT_REFUSE = 0, /* its host is told */
 	AB_WITHOUT_DROP = 1,
 	AB_WITHOUT_KERNEL = 2, /* the kernel's own NAT carries it */
 };
 
-/* Tiers of a class: what takes its new flows, and what takes those that have failed on all before. */
+/* Tiers of a class: the first takes its new flows, the others those that have failed on all targets before. */
 #define AB_TIERS_MAX 4
 #define AB_SPARE_MAX (AB_TIERS_MAX - 1)
 
-/* Load balancing of a class and family as it stands, at AB_CHOICE_PLACE: replaced as a whole at every measuring period. */
+/* The present choice of a class and family, at AB_CHOICE_PLACE. Replaced as a whole at each measuring period. */
 struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
 	__u32 load;	/* enum ab_load */
@@ -129,21 +129,22 @@ struct ab_gauges {
 	struct ab_gauge target[AB_MAX_TARGETS];
 };
 
-/* A prime, and 64 slots for each of as many targets as there may be: shares are true to 1.6 % (Eisenbud et al. 2016, section 3.4). */
+/* A prime, with at least 64 slots for each of the maximum number of targets, so that shares are exact to 1.6 % (Eisenbud et al.
+ * 2016, section 3.4). */
 #define AB_CONSISTENT_SLOTS 16381
 
-/* For AB_DISPATCH_TABLE. */
+/* The table of AB_DISPATCH_TABLE. */
 struct ab_consistent {
 	__u16 target[AB_CONSISTENT_SLOTS];
 	__u16 zero;
 };
 
-/* The best of the targets that a scan has seen so far. */
+/* The best target of a scan so far. */
 struct ab_leader {
 	__u64 target, load, weight;
 };
 
-/* What is known of a flow whose target is to be chosen. */
+/* What is known of a flow for which a target is chosen. */
 struct ab_request {
 	struct ab_set avoid;   /* failed this very flow (WSDM), or cannot take it */
 	struct ab_set pool;    /* of the choice itself: what it is made among, ... */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The contract before this one, where it differs: what an upgrade takes over (gateway/former.h). Maps whose shape and meaning are
- * the same are used on.
+ * The former contract where it differs from the present one. An upgrade takes over its maps (gateway/former.h). Maps with the same
+ * shape and meaning stay in use.
  *
- * No contract was released yet. The former one of today is made up, so that upgrades are tested before there is one: it is the
- * present one, but flows do not count their bytes. former.bpf.c are the programs that go by it. CONTRIBUTING.md tells what takes
- * its place after a release.
+ * No contract was released yet. The present former contract is invented, so that upgrades can be tested before there is one: it is
+ * the present contract without the byte counts of flows. former.bpf.c has the programs for it. CONTRIBUTING.md says what takes its
+ * place after a release.
  */
 #ifndef ANABRANCH_FORMER_H
 #define ANABRANCH_FORMER_H
@@ -16,7 +16,7 @@
 #define AB_FORMER_VERSION (AB_ABI_VERSION - 1)
 #define AB_TRUNK_FORMER_VERSION (AB_TRUNK_ABI_VERSION - 1)
 
-/* Under the same key as now. */
+/* The key is the present one. */
 struct ab_former_flow {
 	__u64 opened_ns;
 	__u64 seen_ns;

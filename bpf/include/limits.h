@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Sizes both sides of the contract agree on. */
+/* Sizes that the programs and user space share. */
 #ifndef ANABRANCH_LIMITS_H
 #define ANABRANCH_LIMITS_H
 
-/* Links of a gateway, sublinks of a trunk. */
+/* Maximum number of links of a gateway, and of sublinks of a trunk. */
 #define AB_MAX_LINKS 16
-/* Address families. What is told of a link, of its traffic, and of a choice is told of each: one may work without the other. */
+/* Address families. Links, traffic and choices have separate data for each, because one family may work without the other. */
 #define AB_FAMILIES 2
-/* Targets of one choice. */
+/* Maximum number of targets of one choice. */
 #define AB_MAX_TARGETS 256
 /* Weights are dimensionless 32-bit integers so that load * weight fits 64 bits. */
 #define AB_WEIGHT_MAX 1000000u
 #define AB_WEIGHT_MIN 1u
-/* Prefixes that are known better than "the internet": a full table of both families. */
+/* Maximum number of routes that are more specific than "the internet": a full table of both families. */
 #define AB_ROUTES_MAX 1310720
-/* Of the routers that they are behind, with a place for none. */
+/* Maximum number of their next hops, plus one place for none. */
 #define AB_NEXT_HOPS_MAX 4096
 
 #endif

@@ -3,7 +3,8 @@
 #ifndef ANABRANCH_REASONS_H
 #define ANABRANCH_REASONS_H
 
-/* AB_SENT: forwarded by us. AB_PASSED: left to the kernel's own stack. AB_DROPPED: gone. AB_REFUSED: answered with an error. */
+/* AB_SENT: forwarded by the program. AB_PASSED: left to the kernel's stack. AB_DROPPED: dropped. AB_REFUSED: answered with an
+ * error. */
 enum ab_fate {
 	AB_SENT = 0,
 	AB_PASSED = 1,
@@ -11,7 +12,7 @@ enum ab_fate {
 	AB_REFUSED = 3,
 };
 
-/* Fates with what the kernel is told: passed to its NAT, or to it if it knows the packet. */
+/* AB_PASSED with an instruction for the kernel: NAT, or only if it knows the connection. */
 #define AB_FATE_MASK 3
 #define AB_TO_NAT (AB_PASSED | 4)
 #define AB_STRAY_TO_NAT (AB_PASSED | 8)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which class a flow is of, as user space compiles it from the rules that people write.
+ * Finds the class of a flow by rules, in the form to which user space compiles them.
  *
- * Rules are numbered from 1 in the order written, and the first that matches has the flow. What none matches is of rule 0 and
- * class 0, the default. A class keeps its number for as long as flows are of it, wherever its rule stands. For every field that
- * rules look at, the line of its values is cut wherever a rule begins or ends; each piece has the set of rules that allow its
- * values, as bit i for rule i. The rules that match a flow are what the sets of its fields have in common, and the first of
- * them is the lowest bit. Bit 0 is in no set.
+ * Rules are numbered from 1 in the order of the file, and the first one that matches takes the flow. A flow that matches none
+ * belongs to rule 0 and class 0, the default. A class keeps its number as long as it has flows, even if its rule moves. The values
+ * of each field are cut into pieces wherever a range of a rule begins or ends. Each piece has the set of rules that match its
+ * values, as bit i for rule i. The rules that match a flow are the intersection of the sets of its fields, and the first of them is
+ * the lowest bit. Bit 0 is in no set.
  */
 #ifndef ANABRANCH_RULES_H
 #define ANABRANCH_RULES_H
@@ -15,10 +15,10 @@
 
 #define AB_MAX_CLASSES 64
 
-/* Where the choice of a class stands, for one family. */
+/* The index of the choice of a class and family. */
 #define AB_CHOICE_PLACE(class, family) ((family)*AB_MAX_CLASSES + (class))
 
-/* What rules look at: the first packet of a flow, as its opener sent it. */
+/* The fields that rules match: those of the first packet of a flow, as sent by its opener. */
 struct ab_traits {
 	union ab_addr src;
 	union ab_addr dst;
@@ -30,7 +30,7 @@ struct ab_traits {
 	__u32 ifindex; /* the LAN device it came by; 0: the host's own traffic */
 };
 
-/* Halving this many pieces takes AB_RULE_STEPS comparisons. */
+/* A binary search among this many pieces takes AB_RULE_STEPS comparisons. */
 #define AB_RULE_STEPS 9
 #define AB_PIECES_MAX (1 << AB_RULE_STEPS)
 
@@ -40,14 +40,14 @@ struct ab_rule_addr {
 	__u64 low;
 };
 
-/* Where pieces begin, ascending; the first at zero. Those that are not needed begin at the greatest value and have the set of
- * the last that is. */
+/* The begin of each piece, in ascending order; the first is zero. Unused places begin at the greatest value and have the set of
+ * the last piece in use. */
 struct ab_rules_by_addr {
 	struct ab_rule_addr start[AB_PIECES_MAX];
 	__u64 set[AB_PIECES_MAX];
 };
 
-/* The same of ports in host order. */
+/* The same for ports, in host order. */
 struct ab_rules_by_port {
 	__u16 start[AB_PIECES_MAX];
 	__u64 set[AB_PIECES_MAX];
@@ -62,7 +62,7 @@ struct ab_rules_by_device {
 
 #define AB_RULE_DEVICES_MAX 16
 
-/* All rules: replaced as a whole when they change; `active` alone as time goes by. */
+/* All rules. Replaced as a whole when they change; schedules only change `active`. */
 struct ab_rules {
 	__u64 active;		    /* whose schedule holds; 0: there is no rule, and nothing else is looked at */
 	__u64 own;		    /* in place of src.set, for the host's own traffic */

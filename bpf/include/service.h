@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The contract of the service programs: servers behind virtual addresses. A service chooses among its servers as a class does among
- * links: by an ab_choice, whose targets are the servers. Times are CLOCK_MONOTONIC nanoseconds.
+ * The contract of the service programs: servers behind virtual addresses. A service chooses among its servers as a class of the
+ * gateway does among links, by an ab_choice whose targets are the servers. Times are CLOCK_MONOTONIC nanoseconds.
  *
- * A connection is two entries of one map, as a flow of the gateway's is. In both `remote` is the client; `local` is the virtual
- * endpoint as the client sees it, or the server's as the server does. Each tells what its direction's `local` becomes.
+ * A connection has two entries of one map, like a flow of the gateway. In both, `remote` is the client. `local` is the virtual
+ * endpoint on the client's side, and the server's endpoint on the server's side. Each entry has the replacement for `local` in its
+ * direction.
  */
 #ifndef ANABRANCH_SERVICE_H
 #define ANABRANCH_SERVICE_H
@@ -13,16 +14,16 @@
 #include "choice.h"
 #include "rules.h"
 
-/* Raised whenever a pinned map changes its shape. */
+/* The version of its pinned maps. */
 #define AB_SERVICE_ABI_VERSION 1
 
 #define AB_MAX_SERVICES 64
 
-/* Of ab_flow_key.side. */
+/* Values of ab_flow_key.side. */
 #define AB_SIDE_CLIENT 0
 #define AB_SIDE_SERVER 1
 
-/* Where clients find a service. The value is its number. */
+/* The virtual address and port of a service. The value is its number. */
 struct ab_virtual {
 	union ab_addr address;
 	__be16 port;
@@ -34,7 +35,7 @@ enum ab_server_flags {
 	AB_SERVER_POINT_TO_POINT = 1 << 0, /* its device is of layer 3: no neighbour to resolve */
 };
 
-/* At AB_SERVER_PLACE. A server keeps its place for as long as it has connections. */
+/* A server, at AB_SERVER_PLACE. It keeps its place as long as it has connections. */
 struct ab_server {
 	union ab_addr address;
 	union ab_addr next_hop;
@@ -46,10 +47,10 @@ struct ab_server {
 #define AB_SERVER_PLACE(service, target) ((service)*AB_MAX_TARGETS + (target))
 #define AB_SERVERS_MAX (AB_MAX_SERVICES * AB_MAX_TARGETS)
 
-/* Where the choice of a service for clients of a family stands. */
+/* The index of the choice of a service for clients of a family. */
 #define AB_SERVICE_CHOICE(service, family) ((family)*AB_MAX_SERVICES + (service))
 
-/* Bits of ab_connection.state, of the client's entry; set atomically and never taken away. */
+/* Bits of ab_connection.state, in the client's entry. Set atomically and never cleared. */
 enum ab_connection_state {
 	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK */
 	AB_CONNECTION_ESTABLISHED = 1 << 1, /* the client has acknowledged that */
@@ -75,12 +76,13 @@ struct ab_connection {
 	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
 };
 
-/* Connections end when nothing was seen of them for so long: RFC 5382 REQ-5, and an embryo as Linux gives up its SYN/ACKs. */
+/* Connections expire after this time without a packet: RFC 5382 REQ-5, and for an unanswered one the time after which Linux stops
+ * sending SYN/ACKs. */
 #define AB_CONNECTION_EMBRYO_NS 60000000000ull
 #define AB_CONNECTION_CLOSED_NS 60000000000ull
 #define AB_CONNECTION_IDLE_NS 7440000000000ull
 
-/* Arguments and results of `sweep_connections`, which user space runs and nothing attaches. */
+/* Arguments and results of `sweep_connections`, which user space runs and which is not attached to a device. */
 struct ab_service_sweep {
 	__u64 expired; /* connections forgotten */
 	__u32 count;   /* in: keys to visit */

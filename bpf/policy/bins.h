@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The sublink of a packet: how a trunk is spread over parallel lines, written once as choose.h is.
+ * The sublink of a packet: how a trunk distributes packets over parallel lines. Written once for BPF programs and user space, like
+ * choose.h.
  *
- * By hash: the sublink is the flow's hash modulo their number (SH of Jo 2002). By bin: the hash names a bin, and a
- * table that user space keeps gives the bin a sublink (DH, DHFV). By rendezvous: every sublink draws a score for the
- * flow, the best wins, and when a sublink leaves only its own flows move. By flowlet: the choice is made again
- * whenever a bin has paused for so long that the packets sent before have arrived.
+ * By hash: the flow's hash modulo the number of sublinks (SH of Jo 2002). By bin: the hash selects a bin, and a
+ * table that user space maintains gives the bin a sublink (DH, DHFV). By rendezvous: each sublink draws a score for the
+ * flow, and the best one wins; if a sublink fails, only its own flows move. By flowlet: a new choice is made
+ * whenever a bin has paused for so long that all packets sent before have arrived.
  *
- * `usable` has bit i set if sublink i may take packets.
+ * Bit i of `usable` is set if sublink i may take packets.
  */
 #ifndef ANABRANCH_POLICY_BINS_H
 #define ANABRANCH_POLICY_BINS_H
@@ -35,7 +36,7 @@ static __always_inline __u16 ab_sublink_by_hash(__u32 hash, __u64 usable)
 	return ab_nth_bit(pool, hash % ab_count_bits(pool));
 }
 
-/* Those of `s` that take packets. */
+/* The sublinks of `s` that take packets, as bits. */
 static __always_inline __u64 ab_usable_of(const struct ab_sublinks *s)
 {
 	return ab_usable_sublinks(s->usable) & ab_first_bits(s->count);
@@ -46,7 +47,7 @@ static __always_inline __u32 ab_bin(__u32 hash)
 	return hash % AB_BINS;
 }
 
-/* DH and DHFV: `table` has AB_BINS sublinks. Flows of a bin whose sublink is not usable are spread by hash meanwhile. */
+/* DH and DHFV: `table` has AB_BINS sublinks. If the sublink of a bin is not usable, its flows are distributed by hash meanwhile. */
 static __always_inline __u16 ab_sublink_by_bin(const __u16 *table, __u32 hash, __u64 usable)
 {
 	__u32 sublink = table[ab_bin(hash)];
@@ -105,12 +106,12 @@ static __always_inline __u64 ab_neg_log2(__u32 draw)
 }
 
 /*
- * Rendezvous (highest random weight) hashing with weights: argmin -ln(u) / weight, where u is uniform and drawn from
- * the flow's hash and the sublink. -ln(u) / weight is exponential with rate `weight`, so the chance to be the least is
- * weight / sum of weights, and no draw depends on who else is there (Schindelhauer, Schomaker 2005, "Weighted
- * distributed hash tables", logarithmic method). The logarithm by table follows straw2 of Ceph and of the kernel
- * (net/ceph/crush/mapper.c); the base does not matter; the division becomes a product on either side, below
- * 33 << 36 times AB_WEIGHT_MAX < 2^61. Ties go to the lower index.
+ * Rendezvous (highest random weight) hashing with weights: argmin -ln(u) / weight, where u is uniform and drawn from the flow's
+ * hash and the sublink. -ln(u) / weight is exponential with rate `weight`, so a sublink has the least value with probability weight
+ * / sum of weights, and no draw depends on the other sublinks (Schindelhauer, Schomaker 2005, "Weighted distributed hash tables",
+ * logarithmic method). The logarithm by table follows straw2 of Ceph and of the kernel (net/ceph/crush/mapper.c). Its base does not
+ * matter. Instead of dividing, both sides are multiplied; the products are below 33 << 36 times AB_WEIGHT_MAX < 2^61. Ties go to
+ * the lower index.
  */
 static __always_inline __u16 ab_sublink_by_rendezvous(const struct ab_sublinks *s, __u32 hash)
 {
@@ -130,10 +131,10 @@ static __always_inline __u16 ab_sublink_by_rendezvous(const struct ab_sublinks *
 }
 
 /*
- * Whether the flowlet's sublink takes its next packet too: the gap since the last packet is at most `gap_ns`. A gap
- * above the greatest difference between the delays of two sublinks lets the packet take any of them and not overtake
- * the last one (Sinha, Kandula, Katabi 2004, "Harnessing TCP's burstiness with flowlet switching"; FLARE 2007). A last
- * packet in the future is that of another CPU, a moment ago.
+ * Whether the flowlet continues with this packet: the gap since the last packet is at most `gap_ns`. After a gap
+ * longer than the greatest difference between the delays of two sublinks, the packet may take any of them without overtaking
+ * the last one (Sinha, Kandula, Katabi 2004, "Harnessing TCP's burstiness with flowlet switching"; FLARE 2007). If the last
+ * packet seems to be in the future, another CPU has just sent it.
  */
 static __always_inline int ab_flowlet_lasts(const struct ab_flowlet *f, __u64 usable, __u64 now_ns, __u64 gap_ns)
 {
@@ -142,7 +143,7 @@ static __always_inline int ab_flowlet_lasts(const struct ab_flowlet *f, __u64 us
 	return f->begun && ab_is_usable_sublink(usable, f->sublink) && pause_ns <= gap_ns;
 }
 
-/* A packet of the flowlet takes `sublink`: its own if it lasts, else a fresh choice. */
+/* Records a packet of the flowlet over `sublink`: that of the flowlet if it continues, otherwise a new choice. */
 static __always_inline void ab_flowlet_send(struct ab_flowlet *f, __u16 sublink, __u64 now_ns)
 {
 	if (now_ns > f->seen_ns)

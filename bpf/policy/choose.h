@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The whole decision on a new flow, written once: clang compiles it into the BPF programs, cc into crates/policy, and so the
+ * The whole decision on a new flow. It is written once: clang compiles it into the BPF programs, cc into crates/policy. So the
  * gateway, the simulator and the fluid model decide alike.
  *
- * First what binds the flow: the route of its destination, then an earlier flow of its session, then one of its endpoint.
- * Otherwise the pool is what is usable less what is to be avoided; if nothing is left, the same of the next tier of its class;
- * if none has anything, what was to be avoided is forgotten: trying again beats refusing. Out of the pool one is taken by what is
- * known of its destination (paths.h), else by the dispatching scheme; or, where its SYN is to race over all of the pool (race.h),
- * they take turns in being the first.
+ * First, the flow may be bound: by the route of its destination, by an earlier flow of its session, or by one of its endpoint.
+ * Otherwise the pool is the set of usable targets less those to be avoided. If it is empty, the next tier of the class is tried. If
+ * all tiers are empty, the targets to be avoided are allowed again, because another attempt is better than a refusal. One target of
+ * the pool is chosen by what is known of the destination (paths.h), or else by the dispatch. If the SYN races over the whole pool
+ * (race.h), the links take turns in being the first.
  */
 #ifndef ANABRANCH_POLICY_CHOOSE_H
 #define ANABRANCH_POLICY_CHOOSE_H
@@ -20,8 +20,8 @@
 #include "soonest.h"
 #include "tries.h"
 
-/* The classes of targets that a flow's memory of failures tells apart. Up to 16 targets, each is one of its own; beyond,
- * all of a class are avoided when one has failed. 64 is a multiple, so that each word of a set has the same pattern. */
+/* Number of bits in a flow's record of failed targets. With up to 16 targets each has its own bit. With more, several targets share
+ * a bit, and all of them are avoided when one has failed. 64 is a multiple, so that each word of a set has the same pattern. */
 #define AB_TRIED_CLASSES 16
 
 static __always_inline __u32 ab_tried(__u32 target)
@@ -29,7 +29,7 @@ static __always_inline __u32 ab_tried(__u32 target)
 	return 1u << target % AB_TRIED_CLASSES;
 }
 
-/* Avoids what has failed a flow, and `full` of the first 64 targets. */
+/* Avoids the targets that have failed for the flow, and those of the first 64 that are in `full`. */
 static __always_inline void ab_avoid(struct ab_request *q, __u32 tried, __u64 full)
 {
 	for (__u32 w = 0; w < AB_SET_WORDS; w++)
@@ -47,7 +47,7 @@ static __always_inline __u64 ab_is_excepted(const struct ab_choice *now, __be16 
 	return found;
 }
 
-/* Whether the port is one of IKE (RFC 7296), which moves to the second where there is a NAT, with all that it has set up. */
+/* Whether the port is one of IKE (RFC 7296). IKE moves to the second port if there is a NAT, and keeps what it has negotiated. */
 static __always_inline __u64 ab_is_ike(__be16 remote_port)
 {
 	__u16 port = AB_HOST16(remote_port);
@@ -55,7 +55,7 @@ static __always_inline __u64 ab_is_ike(__be16 remote_port)
 	return ab_is_less(port ^ 500, 1) | ab_is_less(port ^ 4500, 1);
 }
 
-/* How far the choice for a flow reaches: enum ab_granularity. ICMP has no ports to except: zero. */
+/* For which flows the choice holds: enum ab_granularity. ICMP has no ports, so its port is zero. */
 static __always_inline __u32 ab_reach(const struct ab_choice *now, __be16 remote_port)
 {
 	if (now->granularity != AB_PER_CONNECTION)
@@ -67,7 +67,7 @@ static __always_inline __u32 ab_reach(const struct ab_choice *now, __be16 remote
 	return remote_port && ab_is_excepted(now, remote_port) ? AB_PER_CONNECTION : AB_PER_SESSION;
 }
 
-/* Whether what was chosen is remembered for the flows that follow. */
+/* Whether the choice is remembered for later flows. */
 static __always_inline int ab_remembers(__u32 reach)
 {
 	return reach == AB_PER_SESSION || reach == AB_PER_HOST;
@@ -80,7 +80,7 @@ static __always_inline int ab_goes_by_hash(const struct ab_choice *now)
 	       now->dispatch == AB_DISPATCH_HASH_SUM;
 }
 
-/* ab_request.hash of a flow as its opener sends it. */
+/* ab_request.hash of a flow, with source and destination as seen by its opener. */
 static __always_inline __u32 ab_hash_for(const struct ab_choice *now, const union ab_addr *src,
 					 const union ab_addr *dst, __be16 sport, __be16 dport)
 {
@@ -105,7 +105,7 @@ static __always_inline int ab_may_stay(const struct ab_choice *now, const struct
 	return ab_is_usable(now, target) && !ab_has(&q->avoid, target);
 }
 
-/* Whether something binds the flow before targets are compared, and to what. */
+/* Whether the flow is bound before targets are compared, and to which target. */
 static __always_inline int ab_bind(const struct ab_choice *now, const struct ab_request *q, struct ab_decision *d)
 {
 	if (q->route < now->count && ab_has(&now->working, q->route)) {
@@ -126,7 +126,7 @@ static __always_inline int ab_bind(const struct ab_choice *now, const struct ab_
 	return 0;
 }
 
-/* The pool of those in `from`, but for what is to be avoided; with mercy, of all. Its size. */
+/* Fills the pool with the targets in `from`, without those to be avoided; with `mercy`, with all of them. Returns its size. */
 AB_GLOBAL __u32 ab_fill(const struct ab_choice *now, const struct ab_set *from, struct ab_request *q, __u64 mercy)
 {
 	__u64 size = 0;
@@ -146,7 +146,7 @@ AB_GLOBAL __u32 ab_fill(const struct ab_choice *now, const struct ab_set *from, 
 	return size;
 }
 
-/* Fills the pool and tells its size. */
+/* Fills the pool from the first tier that has a target. Returns its size. */
 static __always_inline __u32 ab_fill_pool(const struct ab_choice *now, struct ab_request *q)
 {
 	__u32 size;
@@ -188,7 +188,7 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 		d->why = AB_WHY_RETRIED;
 }
 
-/* What a SYN means whose flow exists. */
+/* How to treat a SYN whose flow exists. */
 enum ab_syn {
 	AB_SYN_FOLLOWS = 0, /* nothing: the flow is answered or alive */
 	AB_SYN_AGAIN = 1,   /* sent again, over the same target */
@@ -197,11 +197,11 @@ enum ab_syn {
 };
 
 /*
- * `state` is that of the flow (enum ab_state), `is_same` whether the SYN has the sequence number of the first one. A
- * retransmission that was never answered says that its path may have failed: under WSDM the attempt goes on over a target it
- * has not tried (Peng 2005, WSDM); under any policy it leaves one that is no longer usable. One that races has tried them all: it
- * goes on as it is, unless its first SYN waits still, for an answer that may never come: then it begins anew, without probes. A
- * SYN of another connection on a finished or unanswered flow begins anew.
+ * `state` is that of the flow (enum ab_state), `is_same` whether the SYN has the sequence number of the first one. A retransmission
+ * without an answer shows that the path may have failed: under WSDM the attempt continues over a target that it has not tried (Peng
+ * 2005, WSDM); under any policy it leaves a target that is no longer usable. A race has tried all targets and continues unchanged.
+ * But if its first SYN still waits for the answer to a probe, which may never come, the flow begins anew, without probes. A SYN of
+ * another connection, on a finished or unanswered flow, begins a new flow.
  */
 static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target,
 						__u32 tries)
@@ -219,7 +219,7 @@ static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u
 	return ab_is_usable(now, target) ? AB_SYN_AGAIN : AB_SYN_GOES_ON;
 }
 
-/* The targets an attempt that goes on has tried, this one included. Only WSDM remembers. */
+/* The targets that an attempt has tried, including this one. Only WSDM needs them. */
 static __always_inline __u32 ab_tried_with(const struct ab_choice *now, __u32 tried, __u32 target)
 {
 	return now->syn_retry ? tried | ab_tried(target) : 0;

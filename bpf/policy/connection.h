@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a packet does to a connection's state (RFC 9293). It is over when both ends have sent FIN, or one has reset it. What is over
- * keeps its entries for what is still under way, and gives them up to a first SYN: its client's port is used again.
+ * How a packet changes the state of a connection (RFC 9293). A connection is over when both ends have sent FIN, or one has reset
+ * it. Its entries are then kept for packets that are still under way. A first SYN replaces them, because the client uses the port
+ * again.
  */
 #ifndef ANABRANCH_POLICY_CONNECTION_H
 #define ANABRANCH_POLICY_CONNECTION_H
@@ -32,13 +33,13 @@ static __always_inline __u32 ab_connection_learn(__u32 state, int by_server, __u
 	return learned & ~state;
 }
 
-/* Whether a segment is the first SYN of a connection for which this one has to make room. */
+/* Whether a segment is the first SYN of a new connection that replaces this one. */
 static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags)
 {
 	return state & AB_CONNECTION_CLOSED && (flags & (AB_TCP_SYN | AB_TCP_ACK)) == AB_TCP_SYN;
 }
 
-/* How long nothing may be seen of it. */
+/* How long it may be without a packet. */
 static __always_inline __u64 ab_connection_timer_ns(__u32 state)
 {
 	if (state & AB_CONNECTION_CLOSED)

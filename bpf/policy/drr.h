@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Packet by packet over all sublinks: deficit round robin (Shreedhar, Varghese 1996) turned around, so that it shares
- * a load instead of a line (Adiseshu, Parulkar, Varghese 1996).
+ * Packet by packet over all sublinks: deficit round robin (Shreedhar, Varghese 1996), reversed so that it distributes
+ * a load over lines instead of queues over one line (Adiseshu, Parulkar, Varghese 1996).
  *
- * The sublinks are visited in turn. Each visit grants a sublink its quantum, the packets go to it as long as the grant
- * covers them, and what is left over stays for its next visit; a sublink that is passed over as unusable keeps
- * nothing. Going on to the next sublink is a *step*. How many steps it takes until a sublink covers a packet is
- * arithmetic, so no choice walks the rounds: the least number of steps wins, and all visits on the way are granted at
- * once. A superpacket that costs many rounds is chosen for as quickly as a small one.
+ * The sublinks are visited in turn. Each visit grants a sublink its quantum. Packets take it as long as the grant
+ * covers them, and the rest of the grant is kept for its next visit; a sublink that is passed over as unusable keeps
+ * nothing. Going on to the next sublink is a *step*. The number of steps until a sublink can take a packet is
+ * computed, so no loop over rounds is needed: the sublink with the fewest steps wins, and all visits on the way are granted at
+ * once. A superpacket that needs many rounds takes no longer to assign than a small packet.
  */
 #ifndef ANABRANCH_POLICY_DRR_H
 #define ANABRANCH_POLICY_DRR_H
@@ -26,7 +26,7 @@ static __always_inline __u64 ab_drr_steps(__u64 deficit, __u64 quantum, __u64 le
 	return (grants - arrival) * count + ahead;
 }
 
-/* How often that sublink is visited within so many steps. */
+/* How often the sublink is visited in this many steps. */
 static __always_inline __u64 ab_drr_visits(__u64 steps, __u64 ahead, __u64 count)
 {
 	return (steps + count - ab_select(ab_is_less(0, ahead), ahead, count)) / count;
@@ -37,7 +37,7 @@ static __always_inline __u64 ab_drr_ahead(__u64 i, __u64 visited, __u64 count)
 	return i + count * ab_is_less(i, visited) - visited;
 }
 
-/* The quantum of sublink i: at least a byte, or no round would ever end. */
+/* The quantum of sublink i: at least a byte, so that every round ends. */
 static __always_inline __u64 ab_drr_quantum(const __u32 *quantum, __u32 i)
 {
 	__u64 bytes = quantum[i];

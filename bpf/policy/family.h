@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Of which family an address is. */
+/* The family of an address. */
 #ifndef ANABRANCH_POLICY_FAMILY_H
 #define ANABRANCH_POLICY_FAMILY_H
 
@@ -12,7 +12,7 @@
 #define AB_V4_PREFIX 0x0000ffffu
 #endif
 
-/* One branch: the verifier walks each by itself. */
+/* One branch, because the verifier follows each branch separately. */
 static __always_inline int ab_is_v4_mapped(const union ab_addr *addr)
 {
 	return !(addr->word[0] | addr->word[1] | (addr->word[2] ^ AB_V4_PREFIX));

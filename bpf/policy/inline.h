@@ -7,8 +7,8 @@
 #define __always_inline inline __attribute__((always_inline))
 
 /*
- * A global function of a BPF program: the verifier walks it once, on its own, whoever calls it with what. Its pointers may be
- * null for all that the verifier knows.
+ * A global function of a BPF program: the verifier checks it once, independently of its callers. It must therefore check its
+ * pointers for null.
  */
 #ifdef __bpf__
 #define AB_GLOBAL __attribute__((noinline))

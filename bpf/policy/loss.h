@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Loss beside response times: a connection over a link of round trip R that loses a part p of what it sends gets about 1 / (R sqrt p)
- * (Mathis et al. 1997), so that of least R sqrt p is the best (Lin, Tsao and Leong 2007, future work). The order is that of R^2 p, for
- * which no root has to be taken.
+ * Loss beside response times: a connection over a link with round trip R that loses a share p of its packets gets a throughput of
+ * about 1 / (R sqrt p) (Mathis et al. 1997), so the link with the least R sqrt p is the best (Lin, Tsao and Leong 2007, future
+ * work). Links are compared by R^2 p, which has the same order and needs no root.
  *
- * p is of the SYNs of flows to the prefix (paths.h): those that had to be repeated, once for each host in a lifetime, of all. Of few SYNs
- * nothing is told, so it begins as one of a hundred and moves away as SYNs come; and what is rarer than that no flow of a hundred
- * packets meets: it counts as that.
+ * p is estimated from the SYNs of flows to the prefix (paths.h): retransmitted SYNs, counted once for each host in a lifetime,
+ * divided by all. A few SYNs say little, so the estimate begins at one in a hundred and moves as SYNs come. A loss that is rarer
+ * than that counts as one in a hundred, because a flow of a hundred packets does not meet it.
  */
 #ifndef ANABRANCH_POLICY_LOSS_H
 #define ANABRANCH_POLICY_LOSS_H
@@ -15,14 +15,14 @@
 #include "inline.h"
 #include "set.h"
 
-/* SYNs that the first guess is worth. */
+/* The initial estimate counts as this many SYNs. */
 #define AB_LOSS_PRIOR 100u
-/* Of a part that is all. */
+/* A loss of all packets: the unit of shares. */
 #define AB_LOSS_ALL 16384u
 #define AB_LOSS_LEAST (AB_LOSS_ALL / AB_LOSS_PRIOR)
-/* When so many SYNs are counted, half of them is forgotten. */
+/* When this many SYNs are counted, the counts are halved. */
 #define AB_LOSS_SYNS 1024u
-/* 17 s: what keeps the product below 2^62. */
+/* 17 s: keeps the product below 2^62. */
 #define AB_LOSS_RESPONSE_MAX 0xffffffull
 
 static __always_inline __u32 ab_loss(const struct ab_path *path)
@@ -42,7 +42,7 @@ static __always_inline void ab_fade_loss(struct ab_path *path)
 	path->failures >>= fades;
 }
 
-/* Has a request know what is lost on the links to its destination. */
+/* Adds the losses of the links to the destination to a request. */
 AB_GLOBAL int ab_know_loss(const struct ab_paths *paths, struct ab_request *q)
 {
 	if (!paths || !q)
@@ -52,7 +52,7 @@ AB_GLOBAL int ab_know_loss(const struct ab_paths *paths, struct ab_request *q)
 	return 0;
 }
 
-/* The link of the least R^2 p, of equal ones the first; there is one in `links`. */
+/* The link of `links` with the least R^2 p, of equal ones the first; `links` must not be empty. */
 AB_GLOBAL __u32 ab_least_lossy(const struct ab_request *q, __u32 links)
 {
 	__u64 leader = 0, least = ~0ull >> 1;

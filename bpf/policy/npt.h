@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * IPv6-to-IPv6 network prefix translation (RFC 6296): the prefix changes, and one word of what is behind it by as much as leaves
- * the sum of the address as it was. So no checksum of any transport changes, and no port.
+ * IPv6-to-IPv6 network prefix translation (RFC 6296): the prefix is replaced, and one word after it is adjusted so that
+ * the sum of the address does not change. So no transport checksum changes, and no port.
  */
 #ifndef ANABRANCH_POLICY_NPT_H
 #define ANABRANCH_POLICY_NPT_H
@@ -17,7 +17,7 @@ static __always_inline __u32 ab_word_at(const union ab_addr *addr, __u32 i)
 	return (__u32)addr->byte[2 * i & 15] << 8 | addr->byte[(2 * i + 1) & 15];
 }
 
-/* In one's complement, unfolded. */
+/* The sum of the address's words in one's complement, unfolded. */
 static __always_inline __u32 ab_addr_words(const union ab_addr *addr)
 {
 	__u32 sum = 0;
@@ -33,8 +33,8 @@ static __always_inline __u32 ab_fold_words(__u32 sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* The word that makes up for the change: of prefixes up to 48 bits that of the subnet (section 3.4), of longer ones the first of
- * the interface's that is not all ones (section 3.5). AB_NPT_WORDS: there is none. */
+/* The word that is adjusted: for prefixes up to 48 bits that of the subnet (section 3.4), for longer ones the first word of
+ * the interface identifier that is not all ones (section 3.5). AB_NPT_WORDS: there is none. */
 static __always_inline __u64 ab_npt_word(const union ab_addr *addr, __u32 prefix_len)
 {
 	__u64 is_subnet = ab_is_less(prefix_len, 49), found = AB_NPT_WORDS;
@@ -47,7 +47,7 @@ static __always_inline __u64 ab_npt_word(const union ab_addr *addr, __u32 prefix
 	return found;
 }
 
-/* The bits of the network. */
+/* The first 64 bits, the network. */
 static __always_inline __u64 ab_network_bits(const union ab_addr *addr)
 {
 	__u64 bits = 0;
@@ -57,8 +57,8 @@ static __always_inline __u64 ab_network_bits(const union ab_addr *addr)
 	return bits;
 }
 
-/* `addr` with the first `prefix_len` bits of `prefix`, 1 to 64. Whether there is such an address: not of one whose word is all ones
- * (section 3.6). No branch per word or length: see set.h. */
+/* Replaces the first `prefix_len` bits, 1 to 64, of `addr` by those of `prefix`. Returns whether that is possible: not if the word
+ * to be adjusted is all ones (section 3.6). No branch per word or length: see set.h. */
 AB_GLOBAL int ab_npt(union ab_addr *addr, const union ab_addr *prefix, __u32 prefix_len)
 {
 	__u64 word, mask, bits;
@@ -74,7 +74,7 @@ AB_GLOBAL int ab_npt(union ab_addr *addr, const union ab_addr *prefix, __u32 pre
 	bits = (ab_network_bits(addr) & ~mask) | (ab_network_bits(prefix) & mask);
 	for (__u32 i = 0; i < 8; i++)
 		addr->byte[i] = bits >> (56 - 8 * i);
-	/* As much less as the rest has become more, and 0 for all ones (section 3.6). */
+	/* Less by as much as the rest has become more; 0 in place of all ones (section 3.6). */
 	value = ab_fold_words(ab_word_at(addr, word) + ab_fold_words(before) +
 			      (0xffff - ab_fold_words(ab_addr_words(addr))));
 	value *= ab_is_less(value, 0xffff);

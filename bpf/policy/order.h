@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* From network to host byte order, alike in BPF programs and user space. */
+/* Conversion from network to host byte order, for BPF programs and user space. */
 #ifndef ANABRANCH_POLICY_ORDER_H
 #define ANABRANCH_POLICY_ORDER_H
 

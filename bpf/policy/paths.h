@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What flows tell of the way to their destinations (passive measurement: Akella et al. in Peng 2005, section 2.3): for each prefix
- * and link how long a SYN waits for its SYN/ACK. A flow whose SYN is answered tells what has passed since that took the link. What was
- * sent twice over a link tells nothing: nobody knows which of the two was answered (Karn and Partridge 1987).
+ * Measuring paths by the flows that use them (passive measurement: Akella et al. in Peng 2005, section 2.3). For each prefix and
+ * link it is recorded how long a SYN waits for its SYN/ACK. The response time is the time since the SYN was sent over that link. If
+ * a SYN was sent twice over a link, nothing is recorded, because the answer may belong to either (Karn and Partridge 1987).
  *
- * A SYN that is repeated tells that nothing has answered, be it for the link, the port, or the host that made it so that nobody would.
- * So silence is no response time, and heeded by the flows of its own host alone: for a lifetime they leave the links that were silent to
- * it, as long as others are known. A port that is silent everywhere says nothing of links.
+ * A retransmitted SYN shows that nothing has answered. The reason may be the link, the port, or a host that wants to mislead. So
+ * silence is not a response time, and only flows of the same host take it into account: for a lifetime they avoid the links that
+ * were silent to that host, as long as others are known. If a port is silent over all links, that says nothing about links.
  *
- * What was told is known for a lifetime, and of the links of which something is known the fastest is chosen. A link of which
- * nothing is known, for the first time or again, is asked: one flow is sent over it, and no other in a lifetime, whatever
- * becomes of that one. So n links cost a prefix n flows in a lifetime (Peng eq. 12), and no flow follows a value that has expired.
- * Where nothing is known and all have been asked, and for a prefix from which nothing ever came, the class chooses as if it did
- * not learn.
+ * A measurement is valid for a lifetime. Of the links with a valid one, the fastest is chosen. A link without one, for the first
+ * time or again, is tried: one flow is sent over it, and no other within a lifetime, whatever the result. So n links cost a prefix
+ * n flows in a lifetime (Peng eq. 12), and no flow uses an expired value. If nothing is known and all links were tried, and for a
+ * prefix that never answered, the class chooses as without measurements.
  *
- * A class whose flows may race (race.h) asks by races instead, each of all links at once, and only where there is something to
- * ask; so does a flow to a prefix from which nothing ever came. The answers of losers tell, too.
+ * A class whose flows may race (race.h) tries links by races instead, each over all links at once, and only if there is something
+ * to learn, or if the prefix never answered. The answers of losing copies are recorded, too.
  *
- * A class may have links compared by what they lose, too: loss.h. There a silence is told to all, of each host once in a lifetime.
+ * A class may also compare links by loss: loss.h. Then silence counts for all hosts, once for each host in a lifetime.
  */
 #ifndef ANABRANCH_POLICY_PATHS_H
 #define ANABRANCH_POLICY_PATHS_H
@@ -28,8 +27,8 @@
 #include "loss.h"
 #include "set.h"
 
-/* A SYN that is repeated sooner is not repeated because nothing has answered: the timer is one second (RFC 6298 section 2.1), and
- * those of few hosts are shorter. */
+/* A SYN that is repeated sooner than this was not repeated for lack of an answer: the retransmission timer is one second (RFC 6298
+ * section 2.1), and few hosts use a shorter one. */
 #define AB_SILENCE_US 500000u
 
 static __always_inline void ab_prefix_of(struct ab_prefix *prefix, const union ab_addr *addr)
@@ -43,7 +42,7 @@ static __always_inline void ab_prefix_of(struct ab_prefix *prefix, const union a
 	prefix->family = AB_IPV6;
 }
 
-/* When a SYN takes a link, in one word that is never 0: microseconds, which are told apart for an hour. */
+/* The time at which a SYN is sent, in one word that is never 0: microseconds, unique within an hour. */
 static __always_inline __u32 ab_syn_sent(__u64 now_ns)
 {
 	__u32 now_us = now_ns / 1000;
@@ -51,13 +50,13 @@ static __always_inline __u32 ab_syn_sent(__u64 now_ns)
 	return now_us ? now_us : 1;
 }
 
-/* 1 if something happened at `at_ns`, and less than a lifetime ago. Clocks of two CPUs may differ a little. */
+/* 1 if something happened at `at_ns`, less than a lifetime ago. The clocks of two CPUs may differ a little. */
 static __always_inline __u64 ab_is_fresh(__u64 at_ns, __u64 now_ns, __u64 lifetime_ns)
 {
 	return ab_is_less(0, at_ns) & ab_is_less(now_ns - at_ns, lifetime_ns);
 }
 
-/* Smoothed as TCP does its round trips (RFC 6298 section 2.3); what has expired counts no more. */
+/* Adds a response time, smoothed like TCP's round trips (RFC 6298 section 2.3). An expired value is not included. */
 static __always_inline void ab_learn(struct ab_path *path, __u32 response_us, __u64 now_ns, __u64 lifetime_ns)
 {
 	__u64 known = path->response_us;
@@ -72,7 +71,7 @@ static __always_inline __u16 ab_one_more(__u16 count)
 	return count + ab_is_less(count, 0xffff);
 }
 
-/* The SYN that was sent over the link at `sent`, of ab_syn_sent(), and at no other time, has been answered. */
+/* Records the answer to a SYN that was sent over the link at `sent` (of ab_syn_sent()) and at no other time. */
 static __always_inline void ab_learn_answer(const struct ab_choice *now, struct ab_path *path, __u32 sent, __u64 now_ns)
 {
 	ab_learn(path, ab_syn_sent(now_ns) - sent, now_ns, now->lifetime_ns);
@@ -81,7 +80,7 @@ static __always_inline void ab_learn_answer(const struct ab_choice *now, struct 
 		ab_fade_loss(path);
 }
 
-/* The same has not, and is repeated; `silence` is what its host has met before. */
+/* Records that such a SYN was not answered but retransmitted. `silence` is the record of its host. */
 static __always_inline void ab_learn_silence(const struct ab_choice *now, struct ab_path *path,
 					     struct ab_silence *silence, __u32 link, __u32 sent, __u64 now_ns)
 {
@@ -99,7 +98,8 @@ static __always_inline void ab_learn_silence(const struct ab_choice *now, struct
 		ab_fade_loss(path);
 }
 
-/* The links of `fresh` that a flow of the host of `silence` goes by. Where loss counts, silence is told as that. */
+/* The links of `fresh` that the flow may use, given the silence that its host has met. If loss counts, silence is part of the loss
+ * instead. */
 static __always_inline __u32 ab_heeded(const struct ab_choice *now, const struct ab_silence *silence, __u32 fresh,
 				       __u64 now_ns)
 {
@@ -110,7 +110,7 @@ static __always_inline __u32 ab_heeded(const struct ab_choice *now, const struct
 	return ab_select(heeds, others, fresh);
 }
 
-/* Has a request know what is known of its destination; `tells`: what it is of can tell. */
+/* Adds what is known of its destination to a request. `tells`: the flow itself can measure. */
 AB_GLOBAL int ab_know(const struct ab_choice *now, const struct ab_paths *paths, struct ab_request *q, __u64 now_ns,
 		      __u64 tells)
 {
@@ -133,7 +133,7 @@ AB_GLOBAL int ab_know(const struct ab_choice *now, const struct ab_paths *paths,
 	return now->by_loss ? ab_know_loss(paths, q) : 0;
 }
 
-/* Nothing is known of its destination; `tells`: it would tell. */
+/* The same if nothing is known of the destination. */
 static __always_inline void ab_know_nothing(struct ab_request *q, __u32 tells)
 {
 	q->fresh = 0;
@@ -141,7 +141,7 @@ static __always_inline void ab_know_nothing(struct ab_request *q, __u32 tells)
 	q->untold = tells;
 }
 
-/* The link of the least response time; there is one in `links`. */
+/* The link of `links` with the least response time; `links` must not be empty. */
 AB_GLOBAL __u32 ab_fastest(const struct ab_request *q, __u32 links)
 {
 	__u64 leader = 0, least = ~0ull >> 1;
@@ -159,13 +159,14 @@ AB_GLOBAL __u32 ab_fastest(const struct ab_request *q, __u32 links)
 	return leader;
 }
 
-/* The links of the pool that are known for the destination. */
+/* The links of the pool with a valid measurement for the destination. */
 static __always_inline __u32 ab_known_links(const struct ab_request *q)
 {
 	return q->fresh & ab_pool_links(q);
 }
 
-/* Whether the flow is sent to a link of the pool to tell. What has failed on a link, or found no port, asks nothing. */
+/* Whether the flow is sent over a link of the pool in order to measure it. A flow that has failed on a link, or found no port
+ * there, is not. */
 static __always_inline int ab_ask_path(const struct ab_request *q, struct ab_decision *d)
 {
 	__u32 unknown = q->unknown & ab_pool_links(q);
@@ -177,7 +178,7 @@ static __always_inline int ab_ask_path(const struct ab_request *q, struct ab_dec
 	return 1;
 }
 
-/* Whether what is known of the destination chooses among the pool. */
+/* Whether the measurements of the destination decide among the pool. */
 static __always_inline int ab_choose_path(const struct ab_choice *now, const struct ab_request *q,
 					  struct ab_decision *d)
 {
@@ -192,8 +193,8 @@ static __always_inline int ab_choose_path(const struct ab_choice *now, const str
 	return 1;
 }
 
-/* The flow of the decision has been bound: links that it is to tell of are asked by no other in a lifetime. A race asks all of the
- * pool. Returns them, as bits. */
+/* Called when the flow of the decision is bound. The links that it measures are not tried by other flows within a lifetime: a race
+ * measures all of the pool. Returns them, as bits. */
 static __always_inline __u32 ab_asked_links(const struct ab_request *q, const struct ab_decision *d)
 {
 	if (d->why == AB_WHY_RACE)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Dispatching: one target out of a pool. Where targets are compared, weights are from AB_WEIGHT_MIN to AB_WEIGHT_MAX: whoever
- * writes a choice sees to it. Others lead to another choice, but still to a target of the pool.
+ * Dispatch: chooses one target of a pool. If targets are compared, weights must be from AB_WEIGHT_MIN to AB_WEIGHT_MAX; the writer
+ * of a choice ensures this. Other weights lead to another choice, but still to a target of the pool.
  */
 #ifndef ANABRANCH_POLICY_PICK_H
 #define ANABRANCH_POLICY_PICK_H
 
 #include "set.h"
 
-/* Entries of the consistent table that are looked at before the hash alone decides. */
+/* Entries of the consistent table that are tried before the hash alone decides. */
 #define AB_CONSISTENT_STEPS 16
-/* 2^32 / golden ratio: the entries looked at lie far apart. */
+/* 2^32 / golden ratio, so that the entries that are tried are far apart. */
 #define AB_CONSISTENT_STRIDE 0x9e3779b9u
-/* Targets that are scanned at once: the verifier walks every round of a loop, and that of Linux 6.1 some of them again. */
+/* Targets per scan. The verifier follows each iteration of a loop, and that of Linux 6.1 follows some of them again. */
 #define AB_SCANNED 32
 
-/* Never below zero, though the two may be read apart. */
+/* Opened less closed. At least 0, although the two may be read at different times. */
 static __always_inline __u32 ab_active_flows(const struct ab_gauge *gauge)
 {
 	__u64 active = gauge->opened - gauge->closed;
@@ -23,13 +23,13 @@ static __always_inline __u32 ab_active_flows(const struct ab_gauge *gauge)
 	return active * (1 - (active >> 63));
 }
 
-/* 1 if loads are flows still incomplete, 0 if they are flows dispatched. */
+/* 1 if the load is the number of open flows, 0 if it is the number of dispatched flows. */
 static __always_inline __u64 ab_counts_active(const struct ab_choice *now)
 {
 	return ab_is_less(now->load ^ AB_LOAD_ACTIVE, 1);
 }
 
-/* In flows. */
+/* The load of a target, in flows. */
 static __always_inline __u32 ab_load_of(__u64 counts_active, const struct ab_target *target,
 					const struct ab_gauge *gauge)
 {
@@ -41,8 +41,8 @@ static __always_inline __u32 ab_load_of(__u64 counts_active, const struct ab_tar
 /*
  * argmin load / weight (Peng eq. 4). Ties go to the greater weight, then to the lower index. A weight of 0 never leads.
  *
- * With branches: the products then wait for those of the target before only where the leader changes. The verifier walks
- * them once, in the global functions that compare, and this order of them leaves it the fewest states.
+ * With branches, so that the products depend on the target before only if the leader changes. The verifier follows
+ * them only once, in the global functions that compare, and this order leaves it the fewest states.
  */
 static __always_inline void ab_lead_by_ratio(struct ab_leader *best, __u64 target, __u64 load, __u64 weight)
 {
@@ -57,20 +57,20 @@ static __always_inline void ab_lead_by_ratio(struct ab_leader *best, __u64 targe
 	}
 }
 
-/* The barrier keeps the compiler from carrying a pointer along for each array, which would take stack. */
+/* The barrier keeps the compiler from holding a pointer into each array, which would take stack. */
 static __always_inline const struct ab_target *ab_target_at(const struct ab_choice *now, __u64 *i)
 {
 	__asm__ volatile("" : "+r"(*i));
 	return &now->target[*i];
 }
 
-/* The bits of AB_SCANNED targets from `first` on. */
+/* The bits of AB_SCANNED targets, beginning with `first`. */
 static __always_inline __u32 ab_part(const struct ab_set *pool, __u32 first)
 {
 	return pool->word[first / 64] >> first % 64;
 }
 
-/* Argmin load / weight among AB_SCANNED targets of the pool from `first` on, and q->best, the leader of those before. */
+/* Argmin load / weight among AB_SCANNED targets of the pool, beginning with `first`, and q->best, the leader so far. */
 AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
 			     __u32 first)
 {
@@ -94,8 +94,8 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 	return 0;
 }
 
-/* The same with the greatest weight. Ties go to the lower load, then to the lower index. Without branches, see set.h: keys
- * are below 2^63, or what is not in the pool might lead. */
+/* The same for the greatest weight. Ties go to the lower load, then to the lower index. Without branches, see set.h: keys
+ * are below 2^63, otherwise a target outside of the pool might win. */
 AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
 			      __u32 first)
 {
@@ -123,7 +123,7 @@ AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauge
 	return 0;
 }
 
-/* No target leads: its load / weight is infinite, its weight the least. */
+/* No leader yet: its load / weight is infinite, and its weight the least. */
 static __always_inline void ab_begin_scan(struct ab_leader *best)
 {
 	best->target = AB_NO_TARGET;
@@ -165,7 +165,7 @@ AB_GLOBAL int ab_meet(const struct ab_choice *now, const struct ab_gauges *gauge
 	return 0;
 }
 
-/* Of two different ones that the two halves of q->draw name, `size` being at least two. */
+/* The better of two different targets that the halves of q->draw select; `size` is at least two. */
 static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const struct ab_gauges *gauges,
 					    struct ab_request *q, __u64 size)
 {
@@ -178,7 +178,7 @@ static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const s
 	return q->best.target;
 }
 
-/* The table's entry for the hash or, while that is not in the pool, one of those that the hash names next. */
+/* The table's entry for the hash. If that is not in the pool, one of the next entries that the hash selects. */
 AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const struct ab_set *pool, __u64 size, __u32 hash)
 {
 	if (!table || !pool)
@@ -193,7 +193,7 @@ AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const stru
 	return ab_nth(pool, hash % size);
 }
 
-/* Out of the pool q->pool, of `size` at least two. Weights out of their range may leave AB_NO_TARGET. */
+/* Chooses a target of q->pool, whose `size` is at least two. Weights out of range may lead to AB_NO_TARGET. */
 static __always_inline void ab_dispatch(const struct ab_choice *now, const struct ab_gauges *gauges,
 					const struct ab_consistent *table, struct ab_request *q, __u64 size,
 					struct ab_decision *d)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The class of a new flow: the first of the rules that match it. What is asked of each field costs the same however many rules
- * there are: a look into a table, or as many comparisons as halve its pieces. Without branches on data, see set.h.
+ * The class of a new flow: that of the first rule that matches. The cost of each field does not depend on the number of rules:
+ * it is a table look-up or a binary search. Without branches on data, see set.h.
  */
 #ifndef ANABRANCH_POLICY_RULES_H
 #define ANABRANCH_POLICY_RULES_H
@@ -10,13 +10,13 @@
 #include "order.h"
 #include "set.h"
 
-/* 1 if a < b + borrow, where b + borrow is not cut to 64 bits: what a - b - borrow has to borrow. */
+/* 1 if a < b + borrow, where b + borrow may have 65 bits: the borrow of a - b - borrow. */
 static __always_inline __u64 ab_borrow(__u64 a, __u64 b, __u64 borrow)
 {
 	return ((~a & b) | ((~a | b) & (a - b - borrow))) >> 63;
 }
 
-/* 1 unless the address stands before `start`. The barrier is that of ab_is_less(). */
+/* 1 unless the address is before `start`. The barrier is that of ab_is_less(). */
 static __always_inline __u64 ab_has_begun(__u64 high, __u64 low, const struct ab_rule_addr *start)
 {
 	__u64 bit = 1 - ab_borrow(high, start->high, ab_borrow(low, start->low, 0));
@@ -40,7 +40,7 @@ static __always_inline __u64 ab_rules_at_port(const struct ab_rules_by_port *by,
 {
 	__u64 next = AB_HOST16(port) + 1, piece = 0;
 
-	/* What the compiler knows to be small it compares by a branch. */
+	/* Hides the value, because the compiler would compare a small number by a branch. */
 	__asm__ volatile("" : "+r"(next));
 	for (__u32 half = AB_PIECES_MAX / 2; half; half >>= 1)
 		piece += half * ab_is_less(by->start[piece + half], next);
@@ -56,13 +56,13 @@ static __always_inline __u64 ab_rules_at_device(const struct ab_rules *rules, __
 	return set;
 }
 
-/* The place of the lowest bit, 0 if none is set: bit 0 is of no rule. */
+/* The index of the lowest bit; 0 if none is set, because bit 0 belongs to no rule. */
 static __always_inline __u64 ab_first_rule(__u64 set)
 {
 	return ab_count_bits((set & -set) - 1) % AB_MAX_CLASSES;
 }
 
-/* The number of the rule that has the flow; 0: none. */
+/* The number of the first rule that matches; 0: none. */
 AB_GLOBAL __u32 ab_rule_of(const struct ab_rules *rules, const struct ab_traits *t)
 {
 	__u64 set;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What is remembered of a session in one word: a trace of what it is, when its last flow began, and its link. It is forgotten
- * when no flow has begun for as long as the class says. Times are told apart for three days.
+ * What is remembered of a session, in one word: a trace (a hash of its key), when its last flow began, and its link. A session is
+ * forgotten when no flow has begun for as long as the class says. Times are unique within three days.
  */
 #ifndef ANABRANCH_POLICY_SESSION_H
 #define ANABRANCH_POLICY_SESSION_H
@@ -9,12 +9,12 @@
 #include "../include/choice.h"
 #include "inline.h"
 
-/* Of a link. */
+/* Bits of the link. */
 #define AB_SESSION_LINK_BITS 8
-/* Of a time, in units of 2^32 ns: four seconds. */
+/* Bits of the time, in units of 2^32 ns: four seconds. */
 #define AB_SESSION_TIME_BITS 16
 #define AB_SESSION_UNIT_BITS 32
-/* Of every trace: none is 0. */
+/* Set in every trace, so that no word is 0. */
 #define AB_SESSION_TRACED (1ull << (AB_SESSION_LINK_BITS + AB_SESSION_TIME_BITS))
 
 static __always_inline __u64 ab_session_trace(__u64 hash)
@@ -33,14 +33,14 @@ static __always_inline __u64 ab_session_word(__u64 trace, __u32 link, __u64 now_
 	return trace | ab_session_time(now_ns) << AB_SESSION_LINK_BITS | (link & ((1 << AB_SESSION_LINK_BITS) - 1));
 }
 
-/* The link of the session of `trace`, if the word is its and it is not forgotten; else AB_NO_TARGET. */
+/* The link of the session with this trace, if the word belongs to it and is not forgotten; otherwise AB_NO_TARGET. */
 static __always_inline __u32 ab_session_link(const struct ab_choice *now, __u64 word, __u64 trace, __u64 now_ns)
 {
 	__u64 age = (ab_session_time(now_ns) - (word >> AB_SESSION_LINK_BITS)) & ((1 << AB_SESSION_TIME_BITS) - 1);
 
 	if (ab_session_trace(word) != trace)
 		return AB_NO_TARGET;
-	/* Not before its time is over. */
+	/* One unit more, so that it is not forgotten too early. */
 	if (now->session_ns && age > (now->session_ns >> AB_SESSION_UNIT_BITS) + 1)
 		return AB_NO_TARGET;
 	return word & ((1 << AB_SESSION_LINK_BITS) - 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Sets of targets, and arithmetic without branches: the verifier walks what has none once, whatever the program around it,
- * instead of once for every way the comparisons can turn out. Outcomes are bits to multiply with, not masks: Linux 6.18 walks
- * on from an AND with a mask of all ones or zero as from a branch.
+ * Sets of targets, and arithmetic without branches. The verifier follows code without branches once,
+ * instead of once for each combination of results. Results are bits to multiply with, not masks: Linux 6.18 treats
+ * an AND with a mask of all ones or zero like a branch.
  */
 #ifndef ANABRANCH_POLICY_SET_H
 #define ANABRANCH_POLICY_SET_H
@@ -24,14 +24,14 @@ static __always_inline __u64 ab_select(__u64 bit, __u64 yes, __u64 no)
 	return no + (yes - no) * bit;
 }
 
-/* So no product of a load and a weight, and no key of both, reaches 2^63. */
+/* Keeps products of a load and a weight, and keys of both, below 2^63. */
 static __always_inline __u64 ab_clamp_weight(__u64 weight)
 {
 	weight = ab_select(ab_is_less(weight, AB_WEIGHT_MIN), AB_WEIGHT_MIN, weight);
 	return ab_select(ab_is_less(AB_WEIGHT_MAX, weight), AB_WEIGHT_MAX, weight);
 }
 
-/* How many bits of the word are set. */
+/* Number of bits that are set. */
 static __always_inline __u64 ab_count_bits(__u64 word)
 {
 	word -= word >> 1 & 0x5555555555555555ull;
@@ -40,7 +40,7 @@ static __always_inline __u64 ab_count_bits(__u64 word)
 	return word * 0x0101010101010101ull >> 56;
 }
 
-/* The place of the n-th set bit, from 0; the word has more than n. */
+/* The index of the n-th set bit, from 0. The word must have more than n. */
 static __always_inline __u64 ab_nth_bit(__u64 word, __u64 n)
 {
 	__u64 place = 0;
@@ -56,7 +56,7 @@ static __always_inline __u64 ab_nth_bit(__u64 word, __u64 n)
 	return place;
 }
 
-/* The first `count` bits of a word, all if it has no more. */
+/* A word with the first `count` bits set; all if `count` is 64 or more. */
 static __always_inline __u64 ab_first_bits(__u64 count)
 {
 	return ab_select(ab_is_less(count, 64), (1ull << (count & 63)) - 1, ~0ull);
@@ -67,7 +67,7 @@ static __always_inline int ab_has(const struct ab_set *set, __u32 target)
 	return target < AB_MAX_TARGETS && set->word[target / 64 % AB_SET_WORDS] >> (target % 64) & 1;
 }
 
-/* The n-th target of the set, from 0; the set has more than n. */
+/* The n-th target of the set, from 0. The set must have more than n. */
 AB_GLOBAL __u32 ab_nth(const struct ab_set *set, __u64 n)
 {
 	__u64 word = 0, base = 0, found = 0;
@@ -86,7 +86,7 @@ AB_GLOBAL __u32 ab_nth(const struct ab_set *set, __u64 n)
 	return base + ab_nth_bit(word, n);
 }
 
-/* The links that a request is to choose among, as bits. */
+/* The links that a request may choose among, as bits. */
 static __always_inline __u32 ab_pool_links(const struct ab_request *q)
 {
 	return q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Whose a LAN entry is: a trace of its key in the upper half of its state. As soon as an entry is deleted, another CPU may give
- * its memory to another flow. Whoever found it before sees that here, and in the very operation that sets a bit.
+ * The trace of a flow: a hash of its key in the upper half of its LAN entry's state. As soon as an entry is deleted, another CPU
+ * may reuse its memory for another flow. Code that found the entry before detects that by the trace, even in the atomic operation
+ * that sets a bit.
  */
 #ifndef ANABRANCH_POLICY_TRACE_H
 #define ANABRANCH_POLICY_TRACE_H
@@ -10,7 +11,7 @@
 #include "inline.h"
 
 #define AB_STATE_TRACE 0xffff0000u
-/* Of every trace: none is 0. */
+/* Set in every trace, so that none is 0. */
 #define AB_STATE_TRACED 0x10000u
 #define AB_TRACE_SPREAD 2654435761u
 

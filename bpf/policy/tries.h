@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The tries of one connection attempt: the links over which its SYN was sent, from one external port.
+ * The tries of one connection attempt: the links over which its SYN was sent, from the same external port.
  *
- * A repeated SYN means that a path failed, or that its round trip is longer than the SYN's timer: nobody can tell yet. So
- * the attempt goes on over another link, and the tries before it stay candidates. The first answer that fits the SYN wins,
- * whichever try it belongs to; answers to the others come late and are reset.
+ * When a SYN is retransmitted, either a path has failed or its round trip is longer than the SYN's timer. This cannot be told yet.
+ * So the attempt continues over another link, and the earlier tries remain candidates. The first answer that matches the SYN wins,
+ * whichever try it belongs to. Later answers to other tries are reset.
  *
- * A flow is bound to one try at a time, its link; the earlier ones are a word of three, the youngest lowest. The word is
- * also the lock of both: whoever changes them claims it by compare-and-swap, changes the flow's link, and stores the word
- * that follows. What was answered is never claimed again.
+ * A flow is bound to one try at a time, which is its link. The earlier tries are a list of three in one word, the youngest in the
+ * lowest bits. The word is also the lock of both: a change claims it by compare-and-swap, changes the flow's link, and stores the
+ * new word. Once an answer was accepted, the word is never claimed again.
  *
- * A race (race.h) tries many links at once, in no order: its word has them as a set, and none is given up for another. Where
- * it is one of probes, the SYN waits until the first is answered, and tries that link alone.
+ * A race (race.h) tries many links at once, in no order. Its word is the set of these links, and no try is dropped for another. In
+ * a race of probes, the SYN waits until the first probe is answered, and then tries only that link.
  */
 #ifndef ANABRANCH_POLICY_TRIES_H
 #define ANABRANCH_POLICY_TRIES_H
@@ -24,14 +24,14 @@
 #define AB_TRY_BITS 9
 #define AB_TRY_MASK ((1u << AB_TRY_BITS) - 1)
 #define AB_TRIES_MASK ((1u << (AB_TRY_BITS * AB_TRIES_EARLIER)) - 1)
-/* Other tries that a word may have. */
+/* Maximum number of other tries in a word. */
 #define AB_TRIES_OTHERS AB_MAX_LINKS
 #define AB_TRIES_WAITS (1u << 28)
 #define AB_TRIES_RACE (1u << 29)
 #define AB_TRIES_CLAIMED (1u << 30)
 #define AB_TRIES_ANSWERED (1u << 31)
 
-/* What an answer is to the attempt. */
+/* What an answer means for the attempt. */
 enum ab_answer {
 	AB_ANSWER_FOREIGN = 0, /* its try is none of this attempt */
 	AB_ANSWER_FIRST = 1,   /* its try wins, if it can be claimed */
@@ -40,7 +40,7 @@ enum ab_answer {
 	AB_ANSWER_BUSY = 4,    /* the tries are claimed: as if lost on the way */
 };
 
-/* The try over a link; never zero. */
+/* The number of a try over a link; never zero. */
 static __always_inline __u32 ab_try(__u32 link)
 {
 	return link % AB_MAX_TARGETS + 1;
@@ -57,26 +57,26 @@ static __always_inline int ab_is_race(__u32 tries)
 	return tries >> 29 & 1;
 }
 
-/* Whether its SYN waits: what took the links is a probe each. */
+/* Whether the SYN waits while probes take the links. */
 static __always_inline int ab_waits(__u32 tries)
 {
 	return tries >> 28 & 1;
 }
 
-/* No branch in what follows: see set.h. */
-/* The set's bit of a try; races are over links. */
+/* The following functions have no branches: see set.h. */
+/* The bit of a try in the set of a race. */
 static __always_inline __u32 ab_rival(__u32 one)
 {
 	return 1u << (one - 1) % AB_MAX_LINKS;
 }
 
-/* The word of an attempt whose SYN takes these links, as bits, beside its own. */
+/* The word of an attempt whose SYN takes these links, as bits, in addition to its own. */
 static __always_inline __u32 ab_tries_race(__u32 rivals)
 {
 	return AB_TRIES_RACE | (rivals & ((1u << AB_MAX_LINKS) - 1));
 }
 
-/* The same of one whose SYN waits. */
+/* The same if probes take the links and the SYN waits. */
 static __always_inline __u32 ab_tries_probe(__u32 rivals)
 {
 	return ab_tries_race(rivals) | AB_TRIES_WAITS;
@@ -95,7 +95,7 @@ static __always_inline __u32 ab_tries_at(__u32 tries, __u32 i)
 			 i < AB_TRIES_EARLIER ? ab_listed(tries, i) : 0);
 }
 
-/* Whether the attempt may go on over another link, or be won. */
+/* Whether the attempt may continue over another link, or accept an answer. */
 static __always_inline int ab_tries_are_free(__u32 tries)
 {
 	return !(tries & (AB_TRIES_ANSWERED | AB_TRIES_CLAIMED));
@@ -114,7 +114,7 @@ static __always_inline int ab_tries_hold(__u32 tries, __u32 one)
 	return ab_select(ab_is_race(tries), tries >> (one - 1) % AB_MAX_LINKS & 1, listed);
 }
 
-/* `to` in the place of `from`, if that is held. */
+/* Replaces `from` in the list by `to`, if it is there. */
 static __always_inline __u32 ab_tries_replace(__u32 tries, __u32 from, __u32 to)
 {
 	__u32 listed = 0, set = (tries | ab_rival(to)) & ~ab_rival(from) & (AB_TRIES_MASK | AB_TRIES_RACE);
@@ -127,13 +127,13 @@ static __always_inline __u32 ab_tries_replace(__u32 tries, __u32 from, __u32 to)
 	return ab_select(ab_is_race(tries), set, listed);
 }
 
-/* The earlier try that is given up when `next` follows; zero if none is. */
+/* The earlier try that is dropped from the list when `next` follows; zero if none is. */
 static __always_inline __u32 ab_tries_given_up(__u32 tries, __u32 next)
 {
 	return ab_select(ab_is_race(tries) | ab_tries_hold(tries, next), 0, ab_listed(tries, AB_TRIES_EARLIER - 1));
 }
 
-/* The earlier tries once `next` follows `current`: one that is taken up again changes places with it. */
+/* The earlier tries after `next` follows `current`. If `next` was tried before, the two change places. */
 static __always_inline __u32 ab_tries_next(__u32 tries, __u32 current, __u32 next)
 {
 	return ab_select(ab_is_race(tries) | ab_tries_hold(tries, next), ab_tries_replace(tries, next, current),
@@ -151,7 +151,7 @@ static __always_inline enum ab_answer ab_tries_judge(__u32 tries, __u32 current,
 	return from == current ? AB_ANSWER_AGAIN : AB_ANSWER_LATE;
 }
 
-/* The other tries once `winner` has answered and is the flow's own. It may be `current` itself, which is held by no list or set. */
+/* The other tries after `winner` was answered and became the flow's own. It may be `current` itself, which is in no list or set. */
 static __always_inline __u32 ab_tries_answered(__u32 tries, __u32 current, __u32 winner)
 {
 	return ab_tries_replace(tries, winner, current) | AB_TRIES_ANSWERED;

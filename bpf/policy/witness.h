@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Who says that a link carries nothing: the hosts that repeat SYNs over it, and the ends that do not answer them. Each is one witness
- * however often it says so, for AB_WITNESS_NS: a thousand SYNs of one host, or to one dead server, prove no more than one. Those that
- * share a place count as one, so there are never more witnesses than there are.
+ * Evidence that a link carries nothing: hosts that retransmit SYNs over it, and remote ends that do not answer them. Each is
+ * counted once in AB_WITNESS_NS: a thousand SYNs of one host, or to one dead server, prove no more than one. Hosts or ends that
+ * share a place by their hash count as one, so the count is never too high.
  */
 #ifndef ANABRANCH_POLICY_WITNESS_H
 #define ANABRANCH_POLICY_WITNESS_H
@@ -10,7 +10,7 @@
 #include "../include/anabranch.h"
 #include "inline.h"
 
-/* Whether this place was not counted lately; now it is. Of two processors that ask at once, one is told so. */
+/* Whether this place was not counted recently, and counts it. If two CPUs ask at once, only one gets 1. */
 static __always_inline int ab_is_new_witness(__u64 *seen_ns, __u64 now_ns)
 {
 	__u64 before = *seen_ns;
@@ -20,7 +20,7 @@ static __always_inline int ab_is_new_witness(__u64 *seen_ns, __u64 now_ns)
 	return __sync_val_compare_and_swap(seen_ns, before, now_ns) == before;
 }
 
-/* Which of host and end, by their hashes, are new witnesses: bits. */
+/* Returns, as bits, which of host and end (given by their hashes) are new. */
 AB_GLOBAL int ab_witness(struct ab_witnesses *of_link, __u32 host, __u32 end, __u64 now_ns)
 {
 	int news = 0;

@@ -17,7 +17,7 @@ static __always_inline void map_ipv4(union ab_addr *addr, __be32 v4)
 	addr->word[3] = v4;
 }
 
-/* Whether there is one. */
+/* Whether it is an address: not all zero. */
 static __always_inline int is_addr(const union ab_addr *addr)
 {
 	return addr->word[3] | addr->word[2] | addr->word[1] | addr->word[0];
@@ -34,7 +34,7 @@ static __always_inline __u32 fold_addr(const union ab_addr *addr)
 	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
 }
 
-/* Of one line alone: 169.254/16, fe80::/10. */
+/* Whether it is link-local: 169.254/16, fe80::/10. */
 static __always_inline int is_of_line(const union ab_addr *addr)
 {
 	if (!ab_is_v4_mapped(addr))
@@ -42,8 +42,8 @@ static __always_inline int is_of_line(const union ab_addr *addr)
 	return bpf_ntohl(addr->word[3]) >> 16 == 0xa9fe;
 }
 
-/* Never the internet's. IPv4: 0/8, 127/8, 169.254/16, multicast, broadcast. IPv6: what begins with 16 zero bits, so that of this
- * host and mapped ones, of the link, multicast. */
+/* Whether it is never routed on the internet. IPv4: 0/8, 127/8, 169.254/16, multicast, broadcast. IPv6: addresses that begin with
+ * 16 zero bits (those of this host, mapped ones), link-local, multicast. */
 static __always_inline int is_never_forwarded(const union ab_addr *addr)
 {
 	__u32 first = bpf_ntohl(ab_is_v4_mapped(addr) ? addr->word[3] : addr->word[0]);

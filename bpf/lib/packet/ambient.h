@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the gateway asks the kernel for that no packet tells: the time, and numbers that nobody can guess. With AB_AMBIENT_OF_MAP
- * both are what user space says, so that a test can repeat whatever happened; no object that is shipped is compiled so.
+ * What the gateway needs from the kernel beside the packet: the time, and random numbers. With AB_AMBIENT_OF_MAP
+ * user space sets both, so that a test can repeat a run. Objects that are shipped are never compiled like that.
  */
 #ifndef ANABRANCH_AMBIENT_H
 #define ANABRANCH_AMBIENT_H
@@ -13,7 +13,7 @@
 
 #ifdef AB_AMBIENT_OF_MAP
 
-/* A variable, which is a map without a lookup: nothing for the stack. */
+/* A global variable is a map without a look-up, and takes no stack. */
 volatile struct {
 	__u64 now_ns;
 	__u64 random;
@@ -33,7 +33,7 @@ static __always_inline __u64 time_ns(void)
 	return AMBIENT(bpf_ktime_get_ns, now_ns);
 }
 
-/* The same as of the last tick, which costs less. */
+/* The time of the last tick, which is cheaper to read. */
 static __always_inline __u64 tick_ns(void)
 {
 	return AMBIENT(bpf_ktime_get_coarse_ns, now_ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What a program tells the kernel to do with a packet. */
+/* The return values of programs. */
 #ifndef ANABRANCH_FATE_H
 #define ANABRANCH_FATE_H
 
@@ -9,7 +9,7 @@
 #include "../../include/reasons.h"
 #include "../../policy/inline.h"
 
-/* Packets left alone go on to other programs of the device, then to the stack. */
+/* The TC action for a fate. Packets that are passed go on to other programs of the device, then to the stack. */
 static __always_inline int action_of(enum ab_fate fate)
 {
 	switch (fate) {

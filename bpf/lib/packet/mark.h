@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Marks of ours on packets that programs of ours send back to an ingress, and marks like them that others bring. skb->cb lasts as
- * long as a redirect, and only BPF programs write it: what has our two words there was sent back by us.
+ * Our marks on packets that our programs send back to an ingress, and the same marks set by others. skb->cb survives
+ * a redirect, and only BPF programs write it there. So a packet with our two words was sent back by us.
  */
 #ifndef ANABRANCH_MARK_H
 #define ANABRANCH_MARK_H
@@ -11,7 +11,7 @@
 #include "../../include/marks.h"
 #include "../../policy/inline.h"
 
-/* Before a redirect to an ingress, or a copy that takes one. */
+/* Called before a redirect or clone to an ingress. */
 static __always_inline void mark_sent_back(struct __sk_buff *skb, __u32 mark)
 {
 	skb->mark = mark;
@@ -19,7 +19,7 @@ static __always_inline void mark_sent_back(struct __sk_buff *skb, __u32 mark)
 	skb->cb[1] = AB_SENT_BACK_1;
 }
 
-/* From here on a mark of ours is by us. Others' marks of other kinds stay: they are for others' rules. */
+/* Removes a mark of our kinds that others have set. Other marks are kept, because rules of others may match them. */
 static __always_inline void take_foreign_mark_off(struct __sk_buff *skb)
 {
 	if ((skb->mark & AB_OUR_MARKS_MASK) != AB_OUR_MARKS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The packet as the gateway sees it: one bounded pass over Ethernet, IP and the first bytes of the transport header. From here on
- * the families differ where their headers do, and nowhere else.
+ * The packet as the gateway sees it, from one bounded pass over Ethernet, IP and the first bytes of the transport header. After it,
+ * the address families are distinguished only where their headers differ.
  */
 #ifndef ANABRANCH_PARSE_H
 #define ANABRANCH_PARSE_H
@@ -24,7 +24,7 @@
 #include "map.h"
 #include "skb.h"
 
-/* RFC 792, and RFC 4443 of ICMPv6. Defined here because <linux/icmp.h> drags in the host's C library. */
+/* RFC 792, and RFC 4443 for ICMPv6. Defined here because <linux/icmp.h> includes headers of the host's C library. */
 struct icmphdr {
 	__u8 type;
 	__u8 code;
@@ -62,7 +62,7 @@ struct icmphdr {
 /* Neighbour discovery (RFC 4861), redirects included. */
 #define ICMP6_ND_FIRST 133
 #define ICMP6_ND_LAST 137
-/* Who is not on the link cannot send it. */
+/* A packet with this hop limit was not forwarded, so it comes from the link itself. */
 #define ND_HOP_LIMIT 255
 
 #define ICMP6_NO_ROUTE 0
@@ -88,7 +88,7 @@ enum packet_kind {
 	PACKET_OTHER,
 };
 
-/* What is known of a packet beside its headers. */
+/* Properties of a packet beside its headers. */
 enum packet_flags {
 	PACKET_ACCOUNTED = 1,  /* tail of a fragment whose span is known already */
 	PACKET_TURNED = 2,     /* one LAN host's to another's external address, at the ingress of that one's link */
@@ -134,7 +134,7 @@ static __always_inline int is_first_syn(const struct packet *p)
 	return (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
-/* What a program keeps of its packet, and the key by which it looks for its flow: the stack has no room. */
+/* The parsed packet and the key of its flow, in memory outside of the stack. */
 struct packet_room {
 	struct packet packet;
 	struct ab_flow_key key;
@@ -149,14 +149,14 @@ static __always_inline struct packet_room *fresh_room(void)
 	return room;
 }
 
-/* Bytes of the header without options or extensions. */
+/* Length of the header without options or extension headers. */
 static __always_inline __u32 ip_header_of(__u32 family)
 {
 	return family == AB_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
 
-/* As the fragments of a datagram bear it alike: of IPv6 none, as its extension headers may be among what is cut (RFC 8200 section
- * 4.5). */
+/* The protocol in the key of a datagram's fragments. None for IPv6, because its extension headers may be in a later fragment (RFC
+ * 8200 section 4.5). */
 static __always_inline __u8 fragment_proto(const struct packet *p)
 {
 	return p->family == AB_IPV6 ? 0 : p->proto;
@@ -172,10 +172,10 @@ static __always_inline int is_later_fragment(const struct packet *p)
 	return p->fragment & IP_OFFSET_MASK;
 }
 
-/* Keeps the compiler from dropping the bounds check that follows: the verifier wants to see it. */
+/* Keeps the compiler from removing the bounds check that follows: the verifier needs it. */
 #define keep_bound(value) __asm__ volatile("" : "+r"(value))
 
-/* `length`, which is 1 to `max`: Linux 6.1 learns no lower bound from a comparison with zero. */
+/* `length`, bounded to 1 to `max`. Linux 6.1 derives no lower bound from a comparison with zero. */
 static __always_inline __u32 bounded_length(__u32 length, __u32 max)
 {
 	__u32 last = length - 1;
@@ -186,12 +186,12 @@ static __always_inline __u32 bounded_length(__u32 length, __u32 max)
 }
 
 /*
- * Functions that are not static are verified once, for any argument, instead of at every call and for every state it is
- * called in. The verifier knows the size of what their pointers lead to, not that it is there. Linux 6.1 does not take
- * such a pointer as key or value of a map: what a function gives to maps it finds in the scratch, or on its stack.
+ * Functions that are not static are verified once, for any arguments, instead of at every call for each state in which they are
+ * called. The verifier knows the size of the memory behind a pointer argument, but not that it is not null. Linux 6.1 does not
+ * accept such a pointer as key or value of a map, so these are in the scratch memory or on the function's own stack.
  */
 
-/* Where a packet went through another function the verifier has forgotten how small its offsets are. */
+/* After a call of another function, the verifier has forgotten the bounds of the packet's offsets. */
 static __always_inline __u32 bounded_l3(const struct packet *p)
 {
 	return p->l3 & 15;
@@ -207,7 +207,7 @@ static __always_inline int is_icmp(__u8 proto)
 	return proto == IPPROTO_ICMP || proto == IPPROTO_ICMPV6;
 }
 
-/* Of the other family it is a protocol like any other. */
+/* Whether it is the ICMP of its own family. ICMP of the other family is a protocol like any other. */
 static __always_inline int is_icmp_of_family(const struct packet *p)
 {
 	return p->proto == (p->family == AB_IPV6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
@@ -228,7 +228,7 @@ static __always_inline int is_neighbour_discovery(const struct packet *p, __u8 t
 	return p->proto == IPPROTO_ICMPV6 && type >= ICMP6_ND_FIRST && type <= ICMP6_ND_LAST && p->ttl == ND_HOP_LIMIT;
 }
 
-/* The type of a query as in ICMP. */
+/* The type of a query, with ICMPv6 types converted to those of ICMP. */
 static __always_inline __u8 usual_icmp_type(__u8 proto, __u8 type)
 {
 	if (proto == IPPROTO_ICMP)
@@ -270,8 +270,8 @@ static long step_ip_option(__u32 step, struct ip_options *options)
 	return 0;
 }
 
-/* Judges `length` bytes of IP options behind a header that sums to `sum`. A function of its own, so that the verifier
- * walks what follows once and not once for every length. 0, or the reason to drop. */
+/* Checks `length` bytes of IP options after a header with checksum `sum`. A separate function, so that the verifier
+ * follows the rest once and not for every length. Returns 0, or the reason to drop. */
 __noinline int judge_options(context *ctx, __u32 at, __u32 length, __u64 sum)
 {
 	struct ip_options options = {};
@@ -287,7 +287,7 @@ __noinline int judge_options(context *ctx, __u32 at, __u32 length, __u64 sum)
 	return options.is_source_routed ? AB_REASON_SOURCE_ROUTED : 0;
 }
 
-/* The IPv4 header, options included, must sum to all ones (RFC 1071). 0, or the reason to drop. */
+/* Checks the IPv4 header: with options it must sum to all ones (RFC 1071). Returns 0, or the reason to drop. */
 static __always_inline int judge_header(context *ctx, const struct iphdr *ip, __u32 l3)
 {
 	const __u32 *word = (const __u32 *)ip;
@@ -298,15 +298,15 @@ static __always_inline int judge_header(context *ctx, const struct iphdr *ip, __
 }
 
 /*
- * Bytes of headers that must be readable directly: Ethernet, IP, TCP without options; and the same with every IPv4
- * option. No more is asked for than is needed: a sender's segment has its headers alone before its pages, and reading
- * further would copy.
+ * Bytes of headers that must be directly readable: Ethernet, IP, TCP without options; and the same with the longest IPv4
+ * options. No more is requested than is needed: in a segment of a local sender only the headers are linear, and reading
+ * further would copy data.
  */
 #define PLAIN_ROOM (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr))
 #define OPTIONS_ROOM (ETH_HLEN + 60 + sizeof(struct tcphdr))
 #define PLAIN_ROOM6 (ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct tcphdr))
 
-/* Every segment acknowledges, but the first SYN and some RSTs; one is never two of SYN, RST and FIN (RFC 9293). */
+/* Every segment except the first SYN and some RSTs has an ACK, and at most one of SYN, RST and FIN (RFC 9293). */
 static __always_inline int has_sane_flags(__u8 flags)
 {
 	__u8 begins_or_breaks = flags & (TCP_SYN | TCP_RST);
@@ -382,7 +382,7 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 {
 	p->kind = PACKET_OTHER;
 	if (is_later_fragment(p)) {
-		/* Behind a fragment header only the first tells what is behind the extension header that follows. */
+		/* In a fragment, only the first one shows what follows the extension header. */
 		__u32 is_untold = p->family == AB_IPV6 && is_extension(p->proto);
 		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || is_icmp_of_family(p) || is_untold)
 			p->kind = PACKET_FLOW;
@@ -435,14 +435,14 @@ static __always_inline int parse_ipv4(context *ctx, struct packet *p, __u32 l3)
 	return parse_transport(p, cursor.data + p->l4, cursor.end, p->length - header);
 }
 
-/* Extension headers that are stepped over, and how far: what begins later is nothing that anybody sends. */
+/* Maximum number of extension headers that are stepped over, and the offset at which they must have ended. Senders use no more. */
 #define EXTENSIONS_MAX 6
 #define EXTENSIONS_END (ETH_HLEN + sizeof(struct ipv6hdr) + 160)
 
-/* Obsolete: the sender tells routers the way (RFC 5095). */
+/* Source routing, which is obsolete (RFC 5095). */
 #define ROUTING_SOURCE 0
 
-/* The first bytes of an extension header (RFC 8200 section 4); the fragment header is all of it. */
+/* The first bytes of an extension header (RFC 8200 section 4). The fragment header has no more. */
 struct extension {
 	__u8 next;
 	__u8 length; /* in units of 8 bytes, the first not counted */
@@ -459,8 +459,8 @@ struct extension_walk {
 	__u32 bad; /* reason to drop */
 };
 
-/* Steps over the extension header that p->proto and p->l4 tell of. Stops behind the last, and at a fragment that is not the first:
- * what follows there is data. */
+/* Steps over the extension header at p->l4. Stops after the last one, and at a fragment that is not the first, because
+ * data follows it. */
 static long step_extension(__u32 step, struct extension_walk *walk)
 {
 	struct packet *p = walk->p;
@@ -476,7 +476,7 @@ static long step_extension(__u32 step, struct extension_walk *walk)
 		walk->bad = AB_REASON_SOURCE_ROUTED;
 		return 1;
 	}
-	/* The id of one would be written into the other. */
+	/* A second fragment header ends the walk: its id would take the place of the first one's. */
 	if (p->proto == IPPROTO_EXT_FRAGMENT && p->id_at)
 		return 1;
 	if (p->proto == IPPROTO_EXT_FRAGMENT) {
