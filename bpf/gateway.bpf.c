@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The gateway: `lan` stands at the ingress of the LAN devices, `lan_layer3` at that of those without Ethernet, `wan` at the ingress of the links. Each parses, lets
- * outbound.h or inbound.h decide, and leaves with one counted reason. `forwarded` hears, at the egress of the LAN devices, what the
- * kernel forwards there by itself, if it does (stray.h). The rest is attached nowhere and run by user space: `explain`
- * answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
+ * The gateway: `lan` is attached at the ingress of the LAN devices, `lan_layer3` at that of LAN devices without Ethernet, `wan` at
+ * the ingress of the links. Each parses, lets outbound.h or inbound.h decide, and returns with one counted reason. `forwarded`, at
+ * the egress of the LAN devices, records what the kernel forwards there by itself, if it does (stray.h). The other programs are not
+ * attached; user space runs them: `explain` answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
  */
 #include "lib/gateway/addressee.h"
 #include "lib/gateway/answer.h"
@@ -20,7 +20,7 @@ static const __u8 fate_of[AB_REASON_COUNT] = {
 #undef AB_REASON_FATE
 };
 
-/* What the kernel's NAT is to carry is told by its mark, and over which link, if it must be that. */
+/* Marks a packet for the kernel's NAT, with the link that it must take, if there is one. */
 static __always_inline void mark_fallback(struct __sk_buff *skb, __u32 link)
 {
 	const struct ab_settings *set = current_settings();
@@ -45,7 +45,7 @@ static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
 	return leave_by(skb, reason, 0);
 }
 
-/* A refusal is answered where the rate limit allows; TC_ACT_SHOT otherwise. */
+/* Answers a refused packet if the rate limit allows; otherwise returns TC_ACT_SHOT. */
 static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reason)
 {
 	int action;
@@ -78,7 +78,7 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 	return action < 0 ? TC_ACT_SHOT : action;
 }
 
-/* The fate of the `usual` reason, which nearly all packets leave for, is known to the compiler. */
+/* Nearly all packets leave with the reason `usual`, whose fate the compiler then knows. */
 static __always_inline int leave_or_answer(struct __sk_buff *skb, struct packet *p, __u32 reason, __u32 usual)
 {
 	if (reason == usual)
@@ -89,7 +89,7 @@ static __always_inline int leave_or_answer(struct __sk_buff *skb, struct packet 
 	return action;
 }
 
-/* What its mark says of a packet that came back. 0, or the reason why it goes no further. */
+/* Removes the mark of a packet that was sent back, and handles it. Returns 0, or the reason why it goes no further. */
 static __always_inline int take_mark(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
 	int accounted = is_tail(skb) ? cut_tail(skb, l3) : 0;
@@ -100,14 +100,14 @@ static __always_inline int take_mark(struct __sk_buff *skb, struct packet *p, __
 	return 0;
 }
 
-/* Fills `p` from what arrived. 0, or the reason why it goes no further. */
+/* Fills `p` from the packet. Returns 0, or the reason why it goes no further. */
 static __always_inline int take_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
 	int bad = skb->mark ? take_mark(skb, p, l3) : 0;
 	return bad ?: parse_packet(skb, p, l3);
 }
 
-/* What comes from the LAN with its IP header at `l3`. */
+/* Handles a packet from the LAN, with its IP header at `l3`. */
 static __always_inline int from_lan(struct __sk_buff *skb, __u32 l3)
 {
 	if (stands_by())
@@ -153,7 +153,7 @@ int wan(struct __sk_buff *skb)
 	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_IN);
 }
 
-/* At the egress of a LAN device, where the kernel may have forwards of its own. Alters nothing. */
+/* At the egress of a LAN device, if the kernel may forward connections of its own. It changes nothing. */
 SEC("classifier")
 int forwarded(struct __sk_buff *skb)
 {
@@ -169,7 +169,7 @@ int forwarded(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* The answer is written over the packet, behind the headers it was asked about. */
+/* The answer is written over the packet, after the headers that the question was about. */
 SEC("classifier")
 int explain(struct __sk_buff *skb)
 {

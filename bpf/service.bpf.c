@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Services: servers behind virtual addresses. `service` stands at the ingress of the devices by which clients and servers are
- * reached, `service_layer3` at that of those without Ethernet, before the gateway if there is one. What is of no service goes on to
- * whoever comes next. `sweep_connections` is attached nowhere and run by user space.
+ * Services: servers behind virtual addresses. `service` is attached at the ingress of the devices over which clients and servers
+ * are reached, `service_layer3` at that of devices without Ethernet, before the gateway if there is one. Packets of no service go
+ * on to the next program. `sweep_connections` is not attached; user space runs it.
  */
 #include <linux/if_packet.h>
 
@@ -23,7 +23,7 @@ static __always_inline int leave(__u32 reason)
 	return action_of(fate_of[reason < AB_SERVICE_REASON_COUNT ? reason : AB_SERVICE_REASON_UNSENT]);
 }
 
-/* What arrived with its IP header at `l3`, for this host. */
+/* Handles a packet that arrived, with its IP header at `l3`. */
 static __always_inline int arrive(struct __sk_buff *skb, __u32 l3)
 {
 	struct service_room *room = service_room();

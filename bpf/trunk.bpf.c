@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The trunk: one logical link between two nodes over k parallel sublinks (Jo 2002). `trunk` stands at the egress of the
- * trunk device, which has the addresses, the routes and the MTU; what the kernel sends there takes one of the
- * sublinks instead. Nothing is rewritten but the Ethernet header.
+ * The trunk: one logical link between two nodes over k parallel sublinks (Jo 2002). `trunk` is attached at the egress of the
+ * trunk device, which has the addresses, the routes and the MTU. Packets that the kernel sends there take one of the
+ * sublinks instead. Only the Ethernet header is rewritten.
  */
 #include "lib/packet/fate.h"
 #include "lib/trunk/spread.h"

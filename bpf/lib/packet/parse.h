@@ -495,7 +495,7 @@ static long step_extension(__u32 step, struct extension_walk *walk)
 	return 0;
 }
 
-/* Finds the transport header behind extension headers, whichever they are. 0, or the reason to drop. */
+/* Finds the transport header after any extension headers. Returns 0, or the reason to drop. */
 __noinline int find_transport(context *ctx, struct packet *p)
 {
 	struct extension_walk walk = { .ctx = ctx, .p = p };
@@ -523,7 +523,7 @@ static __always_inline int parse_ipv6(context *ctx, struct packet *p, __u32 l3)
 	p->l4 = l3 + sizeof(*ip);
 	__builtin_memcpy(&p->src, &ip->saddr, sizeof(p->src));
 	__builtin_memcpy(&p->dst, &ip->daddr, sizeof(p->dst));
-	/* Nobody passes for IPv4. */
+	/* An IPv6 packet must not pass for IPv4. */
 	if (ab_is_v4_mapped(&p->src) || ab_is_v4_mapped(&p->dst))
 		return AB_REASON_MALFORMED;
 	p->proto = ip->nexthdr;
@@ -538,7 +538,7 @@ static __always_inline int parse_ipv6(context *ctx, struct packet *p, __u32 l3)
 	return parse_transport(p, cursor.data + bounded_l4(p), cursor.end, p->length - (p->l4 - l3));
 }
 
-/* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
+/* Fills `p`. Returns 0, or the reason why the packet is not for the gateway or is malformed. */
 static __always_inline int parse_packet(context *ctx, struct packet *p, __u32 l3)
 {
 	int bad = take_tags(ctx);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Sending a packet out of a device to a neighbour, whom the kernel resolves. */
+/* Sends a packet out of a device to a neighbour that the kernel resolves. */
 #ifndef ANABRANCH_REDIRECT_H
 #define ANABRANCH_REDIRECT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* One end of a packet is rewritten: address, port, one hop less, and the sums that cover them. */
+/* Rewrites one end of a packet: address, port, hop limit, and the checksums over them. */
 #ifndef ANABRANCH_REWRITE_H
 #define ANABRANCH_REWRITE_H
 
@@ -21,7 +21,7 @@ static __always_inline __u64 replace_addr_in_sum(__u64 sum, const union ab_addr 
 	return sum;
 }
 
-/* As helpers take a sum. */
+/* Folds a sum to the 32 bits that helpers take. */
 static __always_inline __u32 fold_to_32(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -34,8 +34,8 @@ static __always_inline __u32 offset_of_sum(__u8 proto)
 }
 
 /*
- * The transport checksum through the kernel's helper, which keeps partial and complete sums of the hardware right.
- * The address counts by the pseudo header (but for ICMP of IPv4), the port by itself.
+ * Updates the transport checksum by the kernel's helper, which handles partial and complete sums of the hardware.
+ * The address is part of the pseudo header (except for ICMP of IPv4), the port of the segment itself.
  */
 static __always_inline int fix_transport_sum(struct __sk_buff *skb, const struct packet *p, const union ab_addr *from,
 					     const union ab_addr *to, __be16 from_port, __be16 to_port)
@@ -60,7 +60,7 @@ static __always_inline __u32 port_offset(__u8 proto, enum direction way)
 	return way == OUTBOUND ? 0 : 2;
 }
 
-/* The address, one hop less, and the new id. 0, or the reason of failure. */
+/* Rewrites the address, the hop limit, and the id. Returns 0, or the reason of failure. */
 static __always_inline int rewrite_ipv4(struct __sk_buff *skb, const struct packet *p, enum direction way,
 					const union ab_addr *to)
 {
@@ -82,14 +82,15 @@ static __always_inline int rewrite_ipv4(struct __sk_buff *skb, const struct pack
 	return 0;
 }
 
-/* A label of the flow's own (RFC 6437), which changes with the host's: that asks for another path so. */
+/* A flow label for the external address (RFC 6437). It changes when the host changes its own label, which is a request for another
+ * path. */
 static __always_inline __u32 new_label(const struct packet *p, const union ab_addr *to, __u32 label)
 {
 	__u32 mixed = (fold_addr(to) ^ fold_addr(&p->dst) ^ label) * 2654435761u ^ ((__u32)p->sport << 16 | p->dport);
 	return mixed * 2654435761u >> 12;
 }
 
-/* Of a fragment of IPv6. */
+/* Rewrites the id of an IPv6 fragment. */
 static __noinline int rewrite_id(struct __sk_buff *skb, const struct packet *p)
 {
 	__be32 id = p->new_id;
@@ -100,8 +101,8 @@ static __noinline int rewrite_id(struct __sk_buff *skb, const struct packet *p)
 		       : 0;
 }
 
-/* The same; and the label of what leaves with another address. IPv6 has no sum of the header, so a complete one of the hardware
- * learns what has changed. */
+/* The same for IPv6, including the flow label of packets that leave with another address. IPv6 has no header checksum, so a
+ * complete checksum of the hardware, which covers the header, is updated. */
 static __always_inline int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p, enum direction way,
 					const union ab_addr *to)
 {
@@ -125,7 +126,7 @@ static __always_inline int rewrite_ipv6(struct __sk_buff *skb, const struct pack
 	return p->id_at ? rewrite_id(skb, p) : 0;
 }
 
-/* Writes the new local endpoint, one hop less, and the new id into the packet. 0, or the reason of failure. */
+/* Writes the new local endpoint, hop limit and id into the packet. Returns 0, or the reason of failure. */
 static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct packet *p, enum direction way,
 					  const union ab_addr *to, __be16 to_port)
 {
@@ -147,7 +148,7 @@ struct load {
 	__u32 packets, bytes;
 };
 
-/* What the packet weighs on the wire's IP layer: a superpacket is all its segments, headers included. */
+/* Packets and IP bytes on the wire: a superpacket counts as all its segments, headers included. */
 static __always_inline struct load packet_load(const struct __sk_buff *skb, const struct packet *p)
 {
 	struct load load = { .packets = 1, .bytes = p->length };
@@ -158,7 +159,7 @@ static __always_inline struct load packet_load(const struct __sk_buff *skb, cons
 	return load;
 }
 
-/* Gives what has come without Ethernet a header, but for its addresses. 0, or the helper's failure. */
+/* Adds an Ethernet header without addresses to a packet that came without one. Returns 0, or the helper's error. */
 static __always_inline int add_ethernet(struct __sk_buff *skb, const struct packet *p)
 {
 	__be16 type = skb->protocol;
@@ -166,7 +167,8 @@ static __always_inline int add_ethernet(struct __sk_buff *skb, const struct pack
 			      bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0));
 }
 
-/* To a neighbour. What has come without Ethernet, with its IP header at `l3`, first gets room for it. 0, or the reason of failure. */
+/* Sends to a neighbour. A packet without Ethernet, with its IP header at `l3`, gets room for the header first. Returns 0, or the
+ * reason of failure. */
 static __always_inline int send_to_neighbour(struct __sk_buff *skb, __u32 l3, __u32 ifindex,
 					     const union ab_addr *next_hop)
 {

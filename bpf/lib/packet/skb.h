@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the parser needs of a program's context, here that of TC programs: where the packet's bytes are, and what the kernel knows
- * about it. parse.h calls these functions only, so that a header with the same ones is all that it needs for another context.
+ * The context that the parser reads, here that of TC programs: where the packet's bytes are, and what the kernel knows
+ * about it. parse.h uses only these functions, so another context needs only another header with the same functions.
  */
 #ifndef ANABRANCH_SKB_H
 #define ANABRANCH_SKB_H
@@ -14,8 +14,8 @@
 
 typedef struct __sk_buff context;
 
-/* The bytes that can be read directly: the first ones of the packet; the others may be in pages. A helper that changes the packet
- * makes the pointers void. */
+/* The bytes that can be read directly: the linear part of the packet; the rest may be in pages. A helper that changes the packet
+ * invalidates the pointers. */
 struct cursor {
 	void *data, *end;
 };
@@ -30,19 +30,19 @@ static __always_inline __u32 length_of(const context *skb)
 	return skb->len;
 }
 
-/* The protocol behind the Ethernet header and its tags. */
+/* The EtherType after the Ethernet header and its tags. */
 static __always_inline __be16 protocol_of(const context *skb)
 {
 	return skb->protocol;
 }
 
-/* Copies bytes, wherever they are. 0, or below zero. */
+/* Copies bytes from anywhere in the packet. Returns 0, or a negative error. */
 static __always_inline int load_bytes(const context *skb, __u32 at, void *to, __u32 length)
 {
 	return bpf_skb_load_bytes(skb, at, to, length);
 }
 
-/* Makes `room` bytes readable, or the whole packet if it is shorter. 0, or below zero. */
+/* Makes `room` bytes directly readable, or the whole packet if it is shorter. Returns 0, or a negative error. */
 static __always_inline int make_readable(context *skb, __u32 room, struct cursor *cursor)
 {
 	__u32 wanted = skb->len < room ? skb->len : room;
@@ -55,12 +55,13 @@ static __always_inline int make_readable(context *skb, __u32 room, struct cursor
 }
 
 #define VLAN_ID_MASK 0x0fff
-/* Of mere priorities (IEEE 802.1Q: VLAN 0) so many are taken off, one behind the other. */
+/* At most this many priority tags (IEEE 802.1Q: VLAN 0) are removed. */
 #define VLAN_PRIORITIES_MAX 2
 
 /*
- * A tag names another device of the kernel's, unless it is a mere priority, which goes. Behind that may stand another: the kernel
- * takes the outermost tag out of the bytes, and the next one when that is popped. 0, or the reason to leave or drop the packet.
+ * A VLAN tag means that the packet belongs to another device of the kernel, unless it is only a priority tag, which is removed.
+ * Another tag may follow: the kernel takes the outermost tag out of the packet's bytes, and the next one when that is popped.
+ * Returns 0, or the reason to leave or drop the packet.
  */
 static __always_inline int take_tags(context *skb)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The connections of the services: how they are found, begun, and ended. What counts is the client's entry: it is written last, and
- * taken out first. A server's entry without it is nobody's, and whoever needs the place takes it.
+ * The connections of the services: how they are found, opened and closed. The client's entry is decisive: it is written last and
+ * removed first. A server's entry without it belongs to no connection, and may be replaced.
  */
 #ifndef ANABRANCH_SERVICE_CONNECTION_H
 #define ANABRANCH_SERVICE_CONNECTION_H
@@ -12,7 +12,7 @@
 #include "../packet/parse.h"
 #include "maps.h"
 
-/* What a program keeps of its packet: the stack has no room. */
+/* The parsed packet and its keys, in memory outside of the stack. */
 struct service_room {
 	struct packet packet;
 	struct ab_flow_key client, server;
@@ -40,7 +40,7 @@ static __always_inline struct ab_connection *find_connection(const struct ab_flo
 	return bpf_map_lookup_elem(&connections, key);
 }
 
-/* The key of the same connection as the other end sees it. */
+/* The key of the same connection on the other side. */
 static __always_inline void turn_key(struct ab_flow_key *other, const struct ab_flow_key *key,
 				     const struct ab_connection *entry)
 {
@@ -62,7 +62,7 @@ static __noinline void service_gauge_add(__u32 service, __u32 server, __u64 open
 		__sync_fetch_and_add(&gauge->closed, closed);
 }
 
-/* Whoever sets CLOSED counts it. */
+/* Adds what a segment shows to the state. Only the CPU that sets CLOSED counts the connection as closed. */
 static __always_inline void learn(struct ab_connection *client, int by_server, __u8 flags)
 {
 	__u32 learned = ab_connection_learn(client->state, by_server, flags);
@@ -73,7 +73,7 @@ static __always_inline void learn(struct ab_connection *client, int by_server, _
 		service_gauge_add(client->service, client->server, 0, 1);
 }
 
-/* Takes a connection out of the table, whose entries have these keys. */
+/* Removes the connection with these keys from the table. */
 static __always_inline void forget_connection(const struct ab_flow_key *client_key, struct ab_connection *client,
 					      const struct ab_flow_key *server_key)
 {
@@ -107,7 +107,7 @@ __noinline int choose_server(__u32 service)
 	return room->decision.target;
 }
 
-/* Whether the place of the server's entry is nobody's: its connection is over, or was never begun. */
+/* Whether the server's entry may be replaced: its connection is over, or was never opened. */
 static __always_inline int is_free(struct service_room *room)
 {
 	struct ab_connection *server = find_connection(&room->server);
@@ -123,7 +123,7 @@ static __always_inline int is_free(struct service_room *room)
 	return 1;
 }
 
-/* Writes both entries of room->connection, by the keys of the room. 0, or the reason of failure. */
+/* Writes both entries of room->connection, under the keys in the room. Returns 0, or the reason of failure. */
 __noinline int insert_connection(const struct ab_server *server)
 {
 	struct service_room *room = service_room();
@@ -142,7 +142,7 @@ __noinline int insert_connection(const struct ab_server *server)
 		service_gauge_add(fresh->service, fresh->server, 1, 0);
 		return 0;
 	}
-	/* A copy of the SYN may have been faster, on another CPU. What it wrote stands. */
+	/* Another CPU may have processed a copy of the SYN. Its entries are kept. */
 	if (find_connection(&room->client))
 		return 0;
 	bpf_map_delete_elem(&connections, &room->server);
@@ -162,7 +162,7 @@ static __always_inline int has_run_out(const struct service_walk *walk, const st
 	return entry->seen_ns + ab_connection_timer_ns(state) < walk->now;
 }
 
-/* An entry that user space met, wherever it is since. */
+/* Checks one entry by the key that user space has read; it may have changed since. */
 static long visit_connection(__u32 index, struct service_walk *walk)
 {
 	struct ab_flow_key other_key;

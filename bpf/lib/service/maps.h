@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Every map of the services. */
+/* All maps of the services. */
 #ifndef ANABRANCH_SERVICE_MAPS_H
 #define ANABRANCH_SERVICE_MAPS_H
 
@@ -7,16 +7,16 @@
 #include "../../policy/inline.h"
 #include "../packet/map.h"
 
-/* The size of `connections` is set by user space before loading: two entries each. */
+/* User space sets the size of `connections` before loading: two entries for each. */
 AB_MAP(connections, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_connection, BPF_F_NO_PREALLOC);
 AB_MAP(virtuals, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES * 16, struct ab_virtual, __u32, BPF_F_NO_PREALLOC);
 AB_MAP(servers, BPF_MAP_TYPE_ARRAY, AB_SERVERS_MAX, __u32, struct ab_server, 0);
 
-/* At AB_SERVICE_CHOICE; and how many choices there were. */
+/* The choices, at AB_SERVICE_CHOICE, and how many were made. */
 AB_MAP(service_choices, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, struct ab_choice, 0);
 AB_MAP(service_turns, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, __u64, 0);
 
-/* By service. */
+/* Indexed by service. */
 AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
 AB_MAP(service_names, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_class_name, 0);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A packet between a client and its server. The client's goes where user space says that its server is. The server's goes back by
- * the device, and to the hardware address, that the client's came from: with several links no route of the host would say so.
+ * Forwards packets between a client and its server. The client's packets go to where user space says that the server is. The
+ * server's go back by the device, and to the hardware address, from which the client's packets came: with several links, no route
+ * of the host would lead there.
  */
 #ifndef ANABRANCH_SERVICE_SERVE_H
 #define ANABRANCH_SERVICE_SERVE_H
@@ -9,12 +10,12 @@
 #include "../packet/rewrite.h"
 #include "connection.h"
 
-/* Of both hardware addresses of a frame. */
+/* Length of both hardware addresses of a frame. */
 #define ETHERNET_ADDRESSES 12
-/* So far behind what its server has sent may be what a client acknowledges. */
+/* A client's acknowledgement may be this far behind what its server has sent. */
 #define ACK_WINDOW (1 << 20)
 
-/* A whole segment of TCP; fragments and all else are not for services. */
+/* Whether it is a TCP segment that is no fragment. Services handle nothing else. */
 static __always_inline int is_segment(const struct packet *p)
 {
 	return p->kind == PACKET_FLOW && p->proto == IPPROTO_TCP && !is_fragment(p);
@@ -28,7 +29,7 @@ static __always_inline void count_packet(struct __sk_buff *skb, const struct pac
 	__sync_fetch_and_add(&entry->bytes, load.bytes);
 }
 
-/* The way back: the two hardware addresses of the frame, the other way round. 0, or below zero. */
+/* Reads the way back: the two hardware addresses of the frame, exchanged. Returns 0, or a negative error. */
 static __always_inline int read_way_back(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
 {
 	entry->ifindex = skb->ifindex;
@@ -46,8 +47,8 @@ static __always_inline int is_same_way(const struct ab_connection *a, const stru
 }
 
 /*
- * Clients move, and so do routers before them. Anybody can send with a client's address: the way back is changed only by what
- * acknowledges something that the server has just sent.
+ * Clients move, and so do routers in front of them. But anybody can send with a client's address. So the way back changes only with
+ * a segment that acknowledges something that the server has just sent.
  */
 static __noinline void follow_client(struct service_room *room, struct ab_connection *client)
 {
@@ -62,7 +63,7 @@ static __noinline void follow_client(struct service_room *room, struct ab_connec
 	__builtin_memcpy(server->ethernet, now->ethernet, sizeof(server->ethernet));
 }
 
-/* To the server of a connection. */
+/* Sends a packet to the server of its connection. */
 static __always_inline __u32 send_to_server(struct __sk_buff *skb, const struct packet *p,
 					    const struct ab_connection *client)
 {
@@ -81,7 +82,7 @@ static __always_inline __u32 send_to_server(struct __sk_buff *skb, const struct 
 	return AB_SERVICE_REASON_TO_SERVER;
 }
 
-/* Begins the connection of a first SYN. 0, or the reason why there is none. */
+/* Opens the connection of a first SYN. Returns 0, or the reason why it was not opened. */
 static __always_inline __u32 begin_connection(struct service_room *room, __u32 service)
 {
 	__u32 target = choose_server(service),
@@ -100,7 +101,7 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	return insert_connection(server);
 }
 
-/* A client's packet to the virtual endpoint of a service. */
+/* Handles a client's packet to the virtual endpoint of a service. */
 static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_room *room, __u32 service)
 {
 	struct packet *p = &room->packet;
@@ -139,7 +140,7 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct packet 
 	return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
 }
 
-/* A packet that may be a server's to its client. */
+/* Handles a packet that may be from a server to its client. */
 static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_room *room)
 {
 	struct packet *p = &room->packet;
@@ -162,19 +163,19 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	return AB_SERVICE_REASON_TO_CLIENT;
 }
 
-/* The service whose virtual endpoint a packet is for, or NULL. */
+/* The number of the service with the packet's destination as virtual endpoint, or NULL. */
 static __always_inline const __u32 *service_of(const struct packet *p)
 {
 	struct ab_virtual virtual = { .address = p->dst, .port = p->dport, .proto = p->proto };
 	return bpf_map_lookup_elem(&virtuals, &virtual);
 }
 
-/* Sends the packet if it is a service's, and says for which reason it left. */
+/* Forwards the packet if it belongs to a service. Returns the reason under which it is counted. */
 static __always_inline __u32 serve(struct __sk_buff *skb, struct service_room *room, __u32 l3)
 {
 	struct packet *p = &room->packet;
 	__builtin_memset(p, 0, sizeof(*p));
-	/* What cannot be read is nobody's yet: who comes next judges it. */
+	/* A malformed packet is left to the next program or the stack. */
 	if (parse_packet(skb, p, l3) || !is_segment(p))
 		return AB_SERVICE_REASON_NOT_OURS;
 	const __u32 *service = service_of(p);

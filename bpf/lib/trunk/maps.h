@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Every map of the trunk. */
+/* All maps of the trunk. */
 #ifndef ANABRANCH_TRUNK_MAPS_H
 #define ANABRANCH_TRUNK_MAPS_H
 
@@ -10,13 +10,13 @@
 AB_MAP(spreading, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_spreading, 0);
 AB_MAP(sublinks, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_sublink, 0);
 
-/* The sublink of every bin. Moving a bin changes one number, which a packet reads before or after. */
+/* The sublink of each bin. A bin is moved by writing one number, which is atomic for packets. */
 struct ab_table_of_bins {
 	__u16 sublink[AB_BINS];
 };
 AB_MAP(bins, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table_of_bins, 0);
 
-/* Bytes of every bin, in one value so that user space reads all with one call. */
+/* Bytes of each bin, in one value, so that user space reads all with one call. */
 struct ab_volumes {
 	__u64 bytes[AB_BINS];
 };
@@ -25,8 +25,8 @@ AB_MAP(carried, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_LINKS, __u32, struct ab_carrie
 AB_MAP(trunk_reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_TRUNK_REASON_COUNT, __u32, __u64, 0);
 
 /*
- * The state of flowlets and of deficit round robin is of no use to another program, so it is not pinned. CPUs that
- * send packets of one bin at once may both begin its flowlet anew; the later write stands.
+ * The state of flowlets and of deficit round robin is of no use to another process, so it is not pinned. If CPUs
+ * send packets of the same bin at the same time, both may begin a new flowlet; the later write wins.
  */
 AB_LOADED_MAP(flowlets, BPF_MAP_TYPE_ARRAY, AB_BINS, __u32, struct ab_flowlet, 0);
 

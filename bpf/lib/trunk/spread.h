@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A packet of the trunk: what it is hashed by, which sublink it takes, how it gets there.
+ * A packet of the trunk: the fields of its hash, the sublink it takes, and how it is sent.
  *
- * A trunk is a line: it judges no packet beyond what it must read. The hash is that of addresses and ports where the
- * packet has ports in the first bytes of its transport header, of addresses and query id for ICMP echo, and of the
- * addresses alone for all else, so where the transport header is not found behind extension headers. All fragments of
- * a datagram, the first one too, go by their addresses alone: so they stay together, at the price of parting from the
- * unfragmented packets of their flow.
+ * A trunk behaves like a cable, and checks packets only as far as it must read them. The hash is over addresses and ports if the
+ * packet has ports in the first bytes of its transport header, over addresses and query id for ICMP echo, and over the addresses
+ * alone otherwise, also if the transport header is not found after extension headers. All fragments of a datagram, including the
+ * first one, are hashed by their addresses alone. So they stay together, but may take another sublink than the unfragmented packets
+ * of their flow.
  */
 #ifndef ANABRANCH_SPREAD_H
 #define ANABRANCH_SPREAD_H
@@ -39,7 +39,8 @@ struct tcp_start {
 	__u8 offset, flags;
 } __attribute__((packed));
 
-/* Loads as much as the flags at once; a header that is shorter still has its ports. 1 if the segment has a SYN. */
+/* Loads the header up to the flags in one call. If it is shorter, the ports are still loaded. Returns 1 if the segment has a
+ * SYN. */
 static __always_inline __u32 load_tcp(struct __sk_buff *skb, __u32 l4, struct ports *ports)
 {
 	struct tcp_start tcp = {};
@@ -73,7 +74,7 @@ static __always_inline void load_ports(struct __sk_buff *skb, const struct packe
 		bpf_skb_load_bytes(skb, ip->l4, ports, sizeof(*ports));
 }
 
-/* What the transport header tells, which fragments after the first have none of. */
+/* Reads the transport header. Fragments after the first have none. */
 static __always_inline void read_transport(struct __sk_buff *skb, struct packet *ip, struct ports *ports, __u32 *opened)
 {
 	if (is_later_fragment(ip))
@@ -88,7 +89,7 @@ static __always_inline void read_transport(struct __sk_buff *skb, struct packet 
 		ports->src = ports->dst = 0;
 }
 
-/* Addresses, and where the transport header stands. 0, or the reason why the packet is none of the trunk's. */
+/* Reads the addresses, and where the transport header is. Returns 0, or the reason why the trunk does not take the packet. */
 static __always_inline __u32 read_ipv4(const void *header, const void *end, struct packet *ip)
 {
 	const struct iphdr *v4 = header;
@@ -103,7 +104,7 @@ static __always_inline __u32 read_ipv4(const void *header, const void *end, stru
 	return 0;
 }
 
-/* As of IPv4; what is odd about extension headers is for hosts to judge. */
+/* The same for IPv6. Unusual extension headers are not checked; hosts do that. */
 static __always_inline __u32 read_ipv6(struct __sk_buff *skb, const void *header, const void *end, struct packet *ip)
 {
 	const struct ipv6hdr *v6 = header;
@@ -117,14 +118,15 @@ static __always_inline __u32 read_ipv6(struct __sk_buff *skb, const void *header
 	ip->ttl = v6->hop_limit;
 	ip->l3 = ETH_HLEN;
 	ip->l4 = ETH_HLEN + sizeof(*v6);
-	/* A superpacket may be longer than its header can say. */
+	/* The header's length field may be too small for a superpacket. */
 	ip->length = skb->len - ETH_HLEN < 0xffff ? skb->len - ETH_HLEN : 0xffff;
 	if (is_extension(ip->proto) && find_transport(skb, ip))
 		ip->proto = IPPROTO_NONE;
 	return 0;
 }
 
-/* Fills `p`. 0, or the reason why the packet is none of the trunk's. Global, as those that choose: verified once. */
+/* Fills `p`. Returns 0, or the reason why the trunk does not take the packet. A global function, like those that choose, so that it
+ * is verified once. */
 __noinline int read_packet(struct __sk_buff *skb, struct trunk_packet *p)
 {
 	struct packet ip = {};
@@ -157,7 +159,7 @@ __noinline int read_packet(struct __sk_buff *skb, struct trunk_packet *p)
 	return 0;
 }
 
-/* Those of a family. */
+/* The sublinks for a family. */
 static __always_inline const struct ab_sublinks *sublinks_of(const struct ab_spreading *set, __u32 family)
 {
 	return &set->sublinks[family == AB_IPV6];
@@ -177,7 +179,7 @@ __noinline int by_rendezvous(__u32 family, __u32 hash)
 	return set ? ab_sublink_by_rendezvous(sublinks_of(set, family), hash) : AB_NO_TARGET;
 }
 
-/* Where a flowlet begins, chance decides with the sublinks' weights. */
+/* A new flowlet takes a sublink at random, by weight. */
 __noinline int by_flowlet(__u32 family, __u32 hash, __u64 usable, __u64 gap_ns)
 {
 	__u32 bin = ab_bin(hash), sublink;
@@ -228,7 +230,7 @@ static __always_inline __u32 choose_sublink(const struct ab_spreading *set, cons
 	}
 }
 
-/* Whether the bin of the packet has another sublink than the one it takes. */
+/* Whether the packet takes another sublink than that of its bin. */
 static __always_inline int goes_around(const struct ab_spreading *set, const struct trunk_packet *p, __u32 sublink)
 {
 	__u32 zero = 0;
@@ -252,10 +254,10 @@ static __always_inline void count_packet(const struct trunk_packet *p, __u32 sub
 }
 
 /*
- * Takes the route from the packet, which is one over the trunk device. A packet that waits until its next hop is resolved
- * is sent on by its route's neighbour (neigh_update() of Linux 6.18), here one of the trunk device: it would leave with a
- * wrong hardware address. Naming a tunnel puts in place of the route what has no neighbour; devices that are no tunnels
- * of that kind do not look at it.
+ * Removes the packet's route, which is over the trunk device. A packet that waits for the resolution of its next hop
+ * would be sent by the neighbour of its route (neigh_update() of Linux 6.18), here one of the trunk device, with a
+ * wrong hardware address. Setting a tunnel key replaces the route by an object without a neighbour. Devices that are not tunnels
+ * of that kind ignore it.
  */
 static __always_inline int forget_route(struct __sk_buff *skb)
 {
@@ -263,7 +265,7 @@ static __always_inline int forget_route(struct __sk_buff *skb)
 	return bpf_skb_set_tunnel_key(skb, &none, sizeof(none), 0);
 }
 
-/* Whether it leads anywhere for packets of a family. */
+/* Whether the sublink has a next hop for packets of a family. */
 static __always_inline int leads_on(const struct ab_sublink *path, __u32 family)
 {
 	return path->flags & AB_SUBLINK_POINT_TO_POINT || is_addr(&path->next_hop[family == AB_IPV6]);
@@ -278,7 +280,7 @@ static __always_inline long send_over_sublink(struct __sk_buff *skb, const struc
 	return redirect_to(path->ifindex, &path->next_hop[family == AB_IPV6]);
 }
 
-/* Sends the packet, and says for which reason it left. */
+/* Sends the packet. Returns the reason under which it is counted. */
 static __always_inline __u32 spread_packet(struct __sk_buff *skb, const struct ab_spreading *set,
 					   const struct trunk_packet *p)
 {
