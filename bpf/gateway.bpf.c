@@ -173,10 +173,9 @@ int forwarded(struct __sk_buff *skb)
 SEC("classifier")
 int explain(struct __sk_buff *skb)
 {
-	struct ab_scratch *s = scratch();
-	if (!s)
+	struct ab_explanation *answer = explanation();
+	if (!answer)
 		return TC_ACT_SHOT;
-	struct ab_explanation *answer = &s->explanation;
 	__builtin_memset(answer, 0, sizeof(*answer));
 	__u32 header = ip_header_of(explain_packet(skb, answer));
 	return bpf_skb_store_bytes(skb, ETH_HLEN + header + sizeof(struct tcphdr), answer, sizeof(*answer), 0);

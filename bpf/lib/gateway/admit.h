@@ -80,7 +80,7 @@ static __always_inline int take_token(__u64 *full_at, __u64 now, const struct ra
 }
 
 /* Names the sender of `p` as s->host_key. */
-static __always_inline void name_sender(struct ab_scratch *s, const struct packet *p)
+static __always_inline void name_sender(struct flow_room *s, const struct packet *p)
 {
 	make_host_key(&s->host_key, s->opening.lan_ifindex, s->opening.mac);
 	if (s->opening.via_router)
@@ -96,7 +96,7 @@ struct opener {
 };
 
 /* False if they are new and there is no room for them. */
-static __always_inline int find_opener(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
+static __always_inline int find_opener(struct flow_room *s, const struct ab_settings *set, struct opener *o)
 {
 	o->host = o->device = NULL;
 	if (set->flows_per_device) {
@@ -114,7 +114,7 @@ static __always_inline int find_opener(struct ab_scratch *s, const struct ab_set
  * not be. Verified by itself: what follows need not know whether there is one. */
 __noinline int reserve_share(__u32 class)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_choice *now = s ? choice_of(class, s->opening.family) : NULL;
 	struct ab_class *counts = class_counts(class);
 	if (!s || !now || !counts)
@@ -138,7 +138,7 @@ __noinline int reserve_share(__u32 class)
 
 __noinline int return_share(__u32 class)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !s->opening.is_classed)
 		return 0;
 	s->host_key.share = share_in(class);
@@ -150,7 +150,7 @@ __noinline int return_share(__u32 class)
 }
 
 /* Counts the flow against who opens it. 0, or the reason why they may not, with nothing counted. */
-static __noinline int admit(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
+static __noinline int admit(struct flow_room *s, const struct ab_settings *set, struct opener *o)
 {
 	if (!find_opener(s, set, o))
 		return AB_REASON_REFUSED_HOSTS;
@@ -171,7 +171,7 @@ static __noinline int admit(struct ab_scratch *s, const struct ab_settings *set,
 	return AB_REASON_REFUSED_DEVICE;
 }
 
-static __always_inline void give_back(const struct ab_scratch *s, const struct opener *o)
+static __always_inline void give_back(const struct flow_room *s, const struct opener *o)
 {
 	__sync_fetch_and_add(&o->host->opened, -1);
 	if (o->device)
@@ -224,7 +224,7 @@ static __always_inline int pay_fallback(struct ab_host *host, int way)
  */
 __noinline int fall_back(int refused)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
 	int way = way_around(refused);
 	if (s && s->opening.asked_link != AB_NO_TARGET)

@@ -193,6 +193,11 @@ static __always_inline int send_answer(struct __sk_buff *skb, struct packet *p, 
 /* Quoted at most: IPv4 with all its options, IPv6 with what extensions go with a TCP header. */
 #define QUOTED_MAX 128
 
+struct quoted_bytes {
+	__u8 byte[QUOTED_MAX];
+};
+AB_SCRATCH(quoted_bytes, struct quoted_bytes)
+
 /* Answers with ICMP `type` `code`, or what ICMPv6 has for that; `mtu` is the next hop's, for fragmentation needed. Neither errors
  * nor fragments after the first are answered (RFC 1812 section 4.3.2.7, RFC 4443 section 2.4). */
 __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_code, __u32 mtu)
@@ -201,8 +206,8 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 		return -1;
 	struct answer_head head;
 	const struct ab_device *device = device_of(skb->ifindex);
-	struct ab_scratch *s = scratch();
-	if (p->kind == PACKET_ICMP_ERROR || !p->has_ports_header || !device || !s)
+	struct quoted_bytes *quote = quoted_bytes();
+	if (p->kind == PACKET_ICMP_ERROR || !p->has_ports_header || !device || !quote)
 		return -1;
 	__u32 is_link = device->role == AB_ROLE_LINK;
 	const union ab_addr *own = is_link ? &p->dst : &device->address[p->family & 1];
@@ -216,14 +221,14 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	if (quoted > QUOTED_MAX || bpf_skb_change_tail(skb, p->l3 + quoted, 0) ||
 	    bpf_skb_adjust_room(skb, added, BPF_ADJ_ROOM_MAC, 0))
 		return -1;
-	__builtin_memset(s->bytes, 0, QUOTED_MAX);
-	if (bpf_skb_load_bytes(skb, p->l3 + added, s->bytes, bounded_length(quoted, QUOTED_MAX)))
+	__builtin_memset(quote->byte, 0, QUOTED_MAX);
+	if (bpf_skb_load_bytes(skb, p->l3 + added, quote->byte, bounded_length(quoted, QUOTED_MAX)))
 		return -1;
 	__u8 proto = p->family == AB_IPV6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
 	__u64 pseudo = fill_answer(&head, p, own, proto, sizeof(head.icmp) + quoted);
 	fill_icmp(&head.icmp, p->family, type_code, mtu);
 	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.icmp, sizeof(head.icmp), 0);
-	sum = bpf_csum_diff(NULL, 0, (__be32 *)s->bytes, QUOTED_MAX, sum);
+	sum = bpf_csum_diff(NULL, 0, (__be32 *)quote->byte, QUOTED_MAX, sum);
 	head.icmp.checksum = ~fold_sum(pseudo + (__u32)sum);
 	return send_answer(skb, p, &head, sizeof(head.icmp));
 }

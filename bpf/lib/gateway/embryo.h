@@ -15,7 +15,7 @@
 /* Takes an embryo out of the table, unless it is none any more. Verified by itself: s->evicted_lan_key is its key. */
 __noinline int take_embryo(const struct ab_embryo_key *place)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	struct ab_flow *flow = s ? find_entry(&s->evicted_lan_key) : NULL;
 	if (!flow || !place || flow->host != place->host || flow->embryo != place->number)
 		return 0;
@@ -26,7 +26,7 @@ __noinline int take_embryo(const struct ab_embryo_key *place)
 }
 
 /* Takes the embryo at `place` out of the table, if it is there. Whether it was. */
-static __always_inline int evict_embryo(struct ab_scratch *s, struct ab_embryo_key *place)
+static __always_inline int evict_embryo(struct flow_room *s, struct ab_embryo_key *place)
 {
 	struct ab_flow_key *found = bpf_map_lookup_elem(&embryo_order, place);
 	if (!found)
@@ -52,7 +52,7 @@ static long evict_next(__u32 step, struct eviction *e)
 {
 	(void)step;
 	struct ab_host *host = e->host;
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	struct ab_embryo_key place = { .host = host->id, .number = host->embryo_tail };
 	if (!s || place.number == host->embryo_head)
 		return 1;
@@ -95,7 +95,7 @@ static __always_inline __u32 next_embryo(struct ab_host *host, __u32 share)
 
 /* Gives the embryo of s->lan_key its place in the host's share, of which so many need none, before it is in the table. 0 if there is
  * no room for that. */
-static __always_inline int enqueue_embryo(struct ab_scratch *s, struct ab_host *host, __u32 share, __u32 unordered)
+static __always_inline int enqueue_embryo(struct flow_room *s, struct ab_host *host, __u32 share, __u32 unordered)
 {
 	struct ab_embryo_key place = { .host = host->id, .number = AB_UNORDERED };
 	int has_room = stays_unordered(place.host, unordered);
@@ -110,7 +110,7 @@ static __always_inline int enqueue_embryo(struct ab_scratch *s, struct ab_host *
 }
 
 /* Takes that back. */
-static __always_inline void dequeue_embryo(const struct ab_scratch *s)
+static __always_inline void dequeue_embryo(const struct flow_room *s)
 {
 	struct ab_embryo_key place = { .host = s->lan.host, .number = s->lan.embryo };
 	leave_place(&place);

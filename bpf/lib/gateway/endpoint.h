@@ -79,7 +79,7 @@ static __always_inline struct ab_flow *find_confirmed(const struct ab_flow_key *
 }
 
 /* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. Its key is s->endpoint_key. */
-static __always_inline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
+static __always_inline struct ab_flow *flow_of_lan_endpoint(struct flow_room *s)
 {
 	s->endpoint_key = s->lan_key;
 	struct ab_flow *flow = recall_remote(&s->endpoint_key) ? find_confirmed(&s->endpoint_key) : NULL;
@@ -87,7 +87,7 @@ static __always_inline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s
 }
 
 /* The link entry of a flow whose external endpoint is local in s->endpoint_key, which becomes its key. */
-static __always_inline struct ab_flow *flow_of_external_endpoint(struct ab_scratch *s)
+static __always_inline struct ab_flow *flow_of_external_endpoint(struct flow_room *s)
 {
 	return recall_remote(&s->endpoint_key) ? find_confirmed(&s->endpoint_key) : NULL;
 }
@@ -95,7 +95,7 @@ static __always_inline struct ab_flow *flow_of_external_endpoint(struct ab_scrat
 /* Leaves the remote end of a TCP flow that was confirmed, of s->lan_key and s->wan_key, with both its endpoints. */
 __noinline int leave_endpoints(void)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return 0;
 	if (!flow_of_lan_endpoint(s))
@@ -131,7 +131,7 @@ static __noinline int clear_endpoints(const struct ab_flow_key *lan_key, const s
  */
 __noinline int find_kept(void)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return 0;
 	s->opening.kept_link = AB_NO_TARGET;

@@ -6,7 +6,7 @@
 #include "outbound.h"
 
 /* Whose packet it would be: the network card of the neighbour that the host sends to `p`'s source by, if it knows one. */
-static __noinline void find_sender(struct __sk_buff *skb, const struct packet *p, struct ab_scratch *s)
+static __noinline void find_sender(struct __sk_buff *skb, const struct packet *p, struct flow_room *s)
 {
 	struct bpf_fib_lookup way = { .family = ANABRANCH_AF_INET6, .ifindex = p->ifindex };
 	__builtin_memcpy(way.ipv6_dst, &p->src, sizeof(way.ipv6_dst));
@@ -20,7 +20,7 @@ static __noinline void find_sender(struct __sk_buff *skb, const struct packet *p
 }
 
 /* As `admit`, of a packet that is only asked about. */
-static __always_inline int may_open(const struct ab_scratch *s, const struct ab_settings *set)
+static __always_inline int may_open(const struct flow_room *s, const struct ab_settings *set)
 {
 	if (table_flows() >= set->flows_max)
 		return AB_REASON_REFUSED_FULL;
@@ -46,7 +46,7 @@ static __always_inline void tell_numbers(const struct ab_choice *now, struct ab_
 static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struct ab_explanation *e)
 {
 	const struct ab_settings *set = current_settings();
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!set || !s)
 		return AB_REASON_NOT_CONFIGURED;
 	int reason = gate(skb, p);
@@ -82,7 +82,7 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 		return 0;
 	tell_numbers(now, e);
 	e->hash = packet_hash(now, p);
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return 0;
 	know_paths(s, now, p);
@@ -94,16 +94,18 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 /* As leads_apart, without a trace. */
 static __noinline int explain_remote(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return 0;
 	const struct ab_flow *permission = permission_of(s, p, flow);
 	if (!permission || !is_granted_to(permission, flow))
-		return judge_remote(skb, s, p, flow);
+		return judge_remote(skb, p, flow);
 	if (permission->state & AB_STATE_APART && permission->why == AB_WHY_ROUTE)
 		return 1;
 	return !(permission->state & AB_STATE_HAIRPIN) && are_there_rules() && find_class(p) != flow->class;
 }
+
+AB_SCRATCH(explanation, struct ab_explanation)
 
 /* Returns the family of the packet: enum ab_family. */
 static __always_inline __u32 explain_packet(struct __sk_buff *skb, struct ab_explanation *e)

@@ -221,7 +221,7 @@ static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struc
 /* The same of the flow whose keys are s->lan_key and s->wan_key. Verified by itself, as the next. */
 __noinline int forget_own(void)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (s)
 		forget_flow(&s->lan_key, &s->wan_key);
 	return 0;
@@ -230,7 +230,7 @@ __noinline int forget_own(void)
 /* The same of that of s->evicted_lan_key and s->evicted_wan_key. */
 __noinline int forget_evicted(void)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (s)
 		forget_flow(&s->evicted_lan_key, &s->evicted_wan_key);
 	return 0;
@@ -250,7 +250,7 @@ static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struc
  * long as its host does not evict it. */
 __noinline int confirm_flow(struct ab_flow *lan)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
 	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED | AB_STATE_LEAVING;
 	if (!s || !set || !lan || lan->state & settled || table_flows() >= set->flows_max)

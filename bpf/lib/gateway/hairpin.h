@@ -19,7 +19,7 @@
 
 /* The link key of a live flow whose external endpoint this is, as s->endpoint_key, and its LAN key, as s->called_key. Whether
  * there is one. */
-static __noinline int find_external(struct ab_scratch *s, __u32 link, const union ab_addr *address, __be16 port)
+static __noinline int find_external(struct flow_room *s, __u32 link, const union ab_addr *address, __be16 port)
 {
 	make_key(&s->endpoint_key, IPPROTO_TCP, AB_SIDE_LINK(link), address, port, address, 0);
 	const struct ab_flow *wan = flow_of_external_endpoint(s);
@@ -34,7 +34,7 @@ struct call {
 };
 
 /* Whether a LAN host called the sender at the endpoint it has, from the external endpoint it now sends to. */
-static __always_inline int was_called_from(struct ab_scratch *s, const struct packet *p, __u32 link)
+static __always_inline int was_called_from(struct flow_room *s, const struct packet *p, __u32 link)
 {
 	const struct ab_link *own = link_at(s->opening.kept_link, p->family);
 	if (!own)
@@ -46,7 +46,7 @@ static __always_inline int was_called_from(struct ab_scratch *s, const struct pa
 
 static long try_called(__u32 index, struct call *call)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct packet *p = call->packet;
 	const struct ab_link *link = link_at(index, p->family);
 	if (!s || !link || !(link->flags & AB_LINK_PRESENT) || !is_same_addr(&link->external, &p->dst))
@@ -61,7 +61,7 @@ static long try_called(__u32 index, struct call *call)
  * answers one; or the reason why not. */
 __noinline int meet_call(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	struct call call = { .packet = p, .link = AB_NO_TARGET };
 	if (!s || !p || !(p->tcp_flags & (TCP_SYN | TCP_RST)))
 		return AB_REASON_SPECIFIC_ROUTE;
@@ -83,7 +83,7 @@ __noinline int meet_call(struct packet *p)
  */
 __noinline int find_called(struct packet *p, __u32 link, struct ab_flow_key *key)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!p || !s || !key || p->proto != IPPROTO_TCP || !is_first_syn(p))
 		return AB_REASON_FILTERED_IN;
 	if (!find_external(s, link, &p->dst, p->dport))
@@ -99,7 +99,7 @@ __noinline int find_called(struct packet *p, __u32 link, struct ab_flow_key *key
  */
 __noinline int follow_hairpin(struct packet *p, struct ab_flow *flow)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p || !flow)
 		return AB_REASON_MALFORMED;
 	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(flow->turned), &p->dst, p->dport, &flow->other_local,

@@ -56,7 +56,7 @@ static __always_inline int hold_ethernet(struct __sk_buff *skb, const struct pac
 /* Keeps the SYN of s->lan_key, which came from the LAN and carries nothing. Whether it could. */
 __noinline int hold_syn(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	struct ab_held *room = held_room();
 	if (!s || !room || !p || p->l4 != p->l3 + ip_header_of(p->family))
 		return 0;
@@ -77,7 +77,7 @@ __noinline int hold_syn(struct __sk_buff *skb, struct packet *p)
 }
 
 /* Whether the SYN of s->held_key is kept. */
-static __always_inline int is_held(const struct ab_scratch *s)
+static __always_inline int is_held(const struct flow_room *s)
 {
 	return bpf_map_lookup_elem(&held, &s->held_key) != NULL;
 }
@@ -85,7 +85,7 @@ static __always_inline int is_held(const struct ab_scratch *s)
 /* Makes the packet, whatever it was, that SYN: it is to arrive where that came from. The device; 0 if it could not. */
 static __always_inline __u32 become_held(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_held *syn = s ? bpf_map_lookup_elem(&held, &s->held_key) : NULL;
 	if (!syn)
 		return 0;

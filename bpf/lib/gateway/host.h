@@ -90,7 +90,7 @@ __noinline int release_share(const struct ab_flow_key *lan_key, const struct ab_
 }
 
 /* The entry of s->host_key, made if need be. NULL if the table of hosts is full. */
-static __always_inline struct ab_host *find_or_make_host(struct ab_scratch *s)
+static __always_inline struct ab_host *find_or_make_host(struct flow_room *s)
 {
 	struct ab_host *host = bpf_map_lookup_elem(&hosts, &s->host_key);
 	struct ab_table *counts = host ? NULL : table_counts();

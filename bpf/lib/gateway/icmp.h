@@ -39,7 +39,7 @@ AB_SCRATCH(quote_room, struct quote)
 /* Whether the ICMP message of the packet sums to all ones. */
 __noinline int icmp_sum_holds(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p)
 		return 0;
 	__u32 at = p->l4, length = p->length - (p->l4 - p->l3);
@@ -147,7 +147,7 @@ __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote 
  */
 static __noinline int is_in_flight(struct quote *q, struct ab_flow_key *key, struct ab_flow *receiver)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (q->proto != IPPROTO_TCP)
 		return 1;
 	struct ab_flow *sender = s ? find_other(key, receiver, &s->lan_key) : NULL;
@@ -245,7 +245,7 @@ __noinline int name_router(struct __sk_buff *skb, struct packet *p, __u32 link_i
 /* An error about what left by the prefix of a link and is of no flow: the quote names the host again. 0, or the reason to drop. */
 __noinline int restore_quote(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct quote *q = quote_room();
 	const struct ab_device *device = device_of(skb->ifindex);
 	const struct ab_link *link = device ? open_link(device->link & (AB_MAX_LINKS - 1)) : NULL;

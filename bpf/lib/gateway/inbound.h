@@ -42,7 +42,7 @@ __noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab
  * embryo. */
 static __noinline void answer_mapping(struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	struct ab_flow *lan = s ? find_other(wan_key, wan, &s->lan_key) : NULL;
 	if (!lan)
 		return;

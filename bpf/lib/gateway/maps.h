@@ -137,12 +137,6 @@ struct ab_opening {
 	__u32 surveys; /* user space is to hear of it */
 };
 
-/* Whose silence it is, and to where (paths.h). */
-struct ab_silence_key {
-	struct ab_host_key host;
-	struct ab_prefix prefix;
-};
-
 /* Who asked from outside, and which host of the LAN (prefix.h). */
 struct ab_asked_key {
 	union ab_addr local;
@@ -158,34 +152,27 @@ struct endpoints {
 	__be16 sport, dport;
 };
 
-/* What does not fit the 512-byte stack. Programs of one CPU never interleave: TC runs with bottom halves disabled. */
-struct ab_scratch {
+/*
+ * The packet's flow at hand, which one function looks for and the next opens, moves or ends: per CPU, since it does not fit the
+ * 512-byte stack. Everywhere it is `s`. A job that passes nothing on has a room of its own in its header. Of what stays together
+ * here, three belong to single jobs, whose own rooms cost the verifier more: `host` 4.7 % of the instructions of `lan`, `ends`
+ * 3.5 %, `bytes` 4.8 % and 12 % of `wan`. Programs of one CPU never interleave: TC runs with bottom halves disabled.
+ */
+struct flow_room {
 	struct ab_flow_key lan_key, wan_key;
 	struct ab_flow lan, wan;
 	struct ab_host_key host_key;
 	struct ab_host host;
-	struct ab_session_key session_key;
-	struct ab_sessions sessions;
-	struct ab_paths paths;
-	struct ab_silence_key silence_key;
-	__u64 session;	     /* trace of what the link is remembered under, ... */
-	__u32 session_place; /* ... and its place in the row */
 	struct ab_opening opening;
-	struct ab_traits traits;
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
-	struct ab_flow_key endpoint_key, called_key, end_key, rival_key, held_key;
-	struct ab_explanation explanation;
-	struct endpoints ends;
+	struct ab_flow_key endpoint_key, called_key, rival_key, held_key;
+	struct endpoints ends; /* that a socket is asked for by */
 	struct ab_asked_key asked;
-	struct ab_question_key question;
-	struct bpf_fib_lookup way,
-		main_way;	/* what the kernel's routing says by all rules, and by the main table alone */
-	union ab_addr next_hop; /* on a link, see way.h */
-	__u8 bytes[512];
+	__u8 bytes[512]; /* of an ICMP message */
 };
-AB_SCRATCH(scratch, struct ab_scratch)
+AB_SCRATCH(flow_room, struct flow_room)
 
 static __always_inline const struct ab_settings *current_settings(void)
 {

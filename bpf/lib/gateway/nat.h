@@ -27,12 +27,12 @@ static __always_inline int send_over_link(struct __sk_buff *skb, __u32 l3, const
 /* The same of what routing binds to the link, by the next hop that it says now, as long as it says this link. */
 __noinline int send_by_route(struct __sk_buff *skb, struct packet *p, __u32 index)
 {
-	struct ab_scratch *s = scratch();
+	const struct way_room *found = way_room();
 	const struct ab_link *link = p ? link_at(index, p->family) : NULL;
-	if (!s || !p || !link)
+	if (!found || !p || !link)
 		return AB_REASON_NO_LINK;
 	if (!(link->flags & AB_LINK_POINT_TO_POINT) && (__u32)way_of(skb, p) == index)
-		return send_to_neighbour(skb, p->l3, link->ifindex, &s->next_hop);
+		return send_to_neighbour(skb, p->l3, link->ifindex, &found->next_hop);
 	return send_over_link(skb, p->l3, link, &p->dst);
 }
 

@@ -51,7 +51,7 @@ static __always_inline int check_source(const struct packet *p)
 {
 	const struct ab_route *from = find_route(&p->src);
 	const struct ab_settings *set = current_settings();
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !set)
 		return AB_REASON_NOT_CONFIGURED;
 	if (!from || from->verdict != AB_VERDICT_LAN)
@@ -62,26 +62,28 @@ static __always_inline int check_source(const struct packet *p)
 	return p->ifindex == from->ifindex || set->lan_sources_loose ? 0 : AB_REASON_SPOOFED_DEVICE;
 }
 
+AB_SCRATCH(traits_room, struct ab_traits)
+
 /* The class of a flow that `p` begins. */
 __noinline int find_class(struct packet *p)
 {
 	__u32 zero = 0;
-	struct ab_scratch *s = scratch();
+	struct ab_traits *traits = traits_room();
 	const struct ab_rules *all = bpf_map_lookup_elem(&rules, &zero);
-	if (!p || !s || !all || !all->active)
+	if (!p || !traits || !all || !all->active)
 		return 0;
-	s->traits.src = p->src;
-	s->traits.dst = p->dst;
-	s->traits.sport = p->sport;
-	s->traits.dport = p->dport;
-	s->traits.proto = p->proto;
-	s->traits.dscp = p->dscp;
-	s->traits.ifindex = p->ifindex;
-	return ab_class_of(all, &s->traits);
+	traits->src = p->src;
+	traits->dst = p->dst;
+	traits->sport = p->sport;
+	traits->dport = p->dport;
+	traits->proto = p->proto;
+	traits->dscp = p->dscp;
+	traits->ifindex = p->ifindex;
+	return ab_class_of(all, traits);
 }
 
 /* Whether the remote end began. */
-static __always_inline int is_asked(const struct ab_scratch *s)
+static __always_inline int is_asked(const struct flow_room *s)
 {
 	return s->opening.asked_link != AB_NO_TARGET;
 }
@@ -89,7 +91,7 @@ static __always_inline int is_asked(const struct ab_scratch *s)
 /* Learns the class of what `p` opens. How far a choice reaches in it: enum ab_granularity. */
 __noinline int classify(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p)
 		return AB_PER_CONNECTION;
 	/* What stays in the LAN is of no class of traffic to the internet. */
@@ -129,44 +131,57 @@ static __always_inline __u32 reach_of(const struct ab_choice *now, const struct 
 	return ab_reach(now, is_icmp(p->proto) ? 0 : p->dport);
 }
 
+struct session_room {
+	struct ab_session_key key;
+	struct ab_sessions fresh;
+	__u64 trace; /* of what the link is remembered under, ... */
+	__u32 place; /* ... and its place in the row */
+};
+AB_SCRATCH(session_room, struct session_room)
+
 /* What the link of a flow of `p`, of the host of s->host_key and the class that is being asked, is remembered under. Two sessions
  * of a host have one trace by chance of 2^-39, and then a link as good. */
-static __always_inline void make_session(struct ab_scratch *s, const struct packet *p, __u32 reach)
+static __always_inline void make_session(struct session_room *room, const struct flow_room *s, const struct packet *p,
+					 __u32 reach)
 {
 	__u64 remote = reach == AB_PER_HOST ? 0 : fold_addr(&p->dst);
 	__u64 hash = fold_addr(&p->src) * 0xff51afd7ed558ccdull + remote * 0x9e3779b97f4a7c15ull +
 		     s->opening.class * 0xbf58476d1ce4e5b9ull;
-	s->session_key.host = s->host_key;
-	s->session_key.row = (hash >> 58) % AB_SESSION_ROWS;
-	s->session_place = (hash >> 54) % AB_SESSION_PLACES;
-	s->session = ab_session_trace(hash);
+	room->key.host = s->host_key;
+	room->key.row = (hash >> 58) % AB_SESSION_ROWS;
+	room->place = (hash >> 54) % AB_SESSION_PLACES;
+	room->trace = ab_session_trace(hash);
 }
 
-static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, const struct ab_choice *now,
+static __noinline __u32 session_link(struct flow_room *s, const struct packet *p, const struct ab_choice *now,
 				     __u32 reach)
 {
-	make_session(s, p, reach);
-	const struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
-	__u64 found = row ? row->place[s->session_place % AB_SESSION_PLACES] : 0;
-	return ab_session_link(now, found, s->session, tick_ns());
+	struct session_room *room = session_room();
+	if (!room)
+		return AB_NO_TARGET;
+	make_session(room, s, p, reach);
+	const struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &room->key);
+	__u64 found = row ? row->place[room->place % AB_SESSION_PLACES] : 0;
+	return ab_session_link(now, found, room->trace, tick_ns());
 }
 
 /* The flows of the host of s->host_key that follow take this link too, as far as the choice reaches. */
-static __noinline int remember_session(struct ab_scratch *s, const struct packet *p, __u32 link)
+static __noinline int remember_session(struct flow_room *s, const struct packet *p, __u32 link)
 {
 	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
 	__u32 reach = now ? reach_of(now, p) : AB_PER_CONNECTION;
-	if (!ab_remembers(reach))
+	struct session_room *room = session_room();
+	if (!room || !ab_remembers(reach))
 		return 0;
-	make_session(s, p, reach);
-	struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
+	make_session(room, s, p, reach);
+	struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &room->key);
 	if (!row) {
-		__builtin_memset(&s->sessions, 0, sizeof(s->sessions));
-		bpf_map_update_elem(&sessions, &s->session_key, &s->sessions, BPF_NOEXIST);
-		row = bpf_map_lookup_elem(&sessions, &s->session_key);
+		__builtin_memset(&room->fresh, 0, sizeof(room->fresh));
+		bpf_map_update_elem(&sessions, &room->key, &room->fresh, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&sessions, &room->key);
 	}
 	if (row)
-		row->place[s->session_place % AB_SESSION_PLACES] = ab_session_word(s->session, link, tick_ns());
+		row->place[room->place % AB_SESSION_PLACES] = ab_session_word(room->trace, link, tick_ns());
 	return 0;
 }
 
@@ -181,7 +196,7 @@ static __always_inline __u32 packet_hash(const struct ab_choice *now, const stru
  */
 __noinline int begin_choice(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_choice *now = s ? choice_of(s->opening.class, s->opening.family) : NULL;
 	if (!s || !now || !p)
 		return AB_REASON_NOT_CONFIGURED;
@@ -208,7 +223,7 @@ static __always_inline __u32 draw_for(const struct ab_choice *now, __u32 class, 
 __noinline int choose_link(__u32 tried, __u64 full)
 {
 	__u32 zero = 0;
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return 0;
 	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
@@ -236,7 +251,7 @@ static __always_inline __u32 become_external(union ab_addr *addr, const struct a
 
 /* How far before the packet that opens a flow the numbers begin that the remote end may acknowledge: what answers who asked is behind a
  * SYN, of which another may be an answer again; what joins has sent before what nobody here has seen. */
-static __always_inline __u32 number_before(const struct ab_scratch *s, const struct packet *p)
+static __always_inline __u32 number_before(const struct flow_room *s, const struct packet *p)
 {
 	if (s->opening.joins && !(p->tcp_flags & TCP_SYN))
 		return TCP_PLAUSIBLE_WINDOW;
@@ -244,7 +259,7 @@ static __always_inline __u32 number_before(const struct ab_scratch *s, const str
 }
 
 /* Both entries of a flow on `link`, as s->decision says, but for the port. */
-static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link,
+static __always_inline void fill_entries(struct flow_room *s, const struct packet *p, const struct ab_link *link,
 					 __u32 tried)
 {
 	__u8 side = side_of_link(s->decision.target, s->opening.family);
@@ -296,7 +311,7 @@ static __always_inline int has_device_room(const struct ab_settings *set, const 
 
 /* Whether the embryo of s->lan_key has a place among its host's; where all hosts together have too many, one of its own goes. That
  * may be any of them where devices have shares, too, so there all are in the order. */
-static __always_inline int has_place(struct ab_scratch *s, const struct ab_settings *set, const struct opener *o)
+static __always_inline int has_place(struct flow_room *s, const struct ab_settings *set, const struct opener *o)
 {
 	__u32 share = set->embryos_per_host, unordered = o->device ? 0 : share / AB_UNORDERED_HOSTS;
 	return enqueue_embryo(s, o->host, share, unordered) ||
@@ -304,7 +319,7 @@ static __always_inline int has_place(struct ab_scratch *s, const struct ab_setti
 }
 
 /* Inserts the LAN entry, whose link entry is there. 0, OPENED_ELSEWHERE, or the reason why not. */
-static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_settings *set, const struct opener *o)
+static __noinline int enter_embryo(struct flow_room *s, const struct ab_settings *set, const struct opener *o)
 {
 	int error = -ENOSPC;
 	s->lan.other_port = s->wan_key.local_port;
@@ -323,7 +338,7 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 }
 
 /* Counts the flow whose entries are there. */
-static __always_inline void count_opening(const struct ab_scratch *s, const struct opener *o)
+static __always_inline void count_opening(const struct flow_room *s, const struct opener *o)
 {
 	gauge_add(s->lan.link, 1, 1, 0);
 	class_add(s->lan.class, 1, 0);
@@ -356,7 +371,7 @@ static __always_inline __u64 full_links(const struct ab_fullness *f, __u64 now)
 }
 
 /* A link that could take no flow counts as if it had: who is chosen by what was dispatched goes on to the next. */
-static __always_inline void learn_full(struct ab_scratch *s, const struct packet *p, __u32 link)
+static __always_inline void learn_full(struct flow_room *s, const struct packet *p, __u32 link)
 {
 	struct ab_fullness *f = fullness_of(p);
 	gauge_add(link, 1, 0, 0);
@@ -366,19 +381,19 @@ static __always_inline void learn_full(struct ab_scratch *s, const struct packet
 }
 
 /* Whether the flow is TCP between LAN hosts. */
-static __always_inline int is_call(const struct ab_scratch *s)
+static __always_inline int is_call(const struct flow_room *s)
 {
 	return s->opening.is_hairpin && !is_mapping(s->lan_key.proto);
 }
 
 /* Whether there is no choice: that leaves by no link, or answers what has come by one. */
-static __always_inline int is_settled(const struct ab_scratch *s)
+static __always_inline int is_settled(const struct flow_room *s)
 {
 	return is_call(s) || is_asked(s);
 }
 
 /* It stays at its endpoint, or begins on the link of the one it calls, or of who asked. */
-static __always_inline void stay_at_endpoint(struct ab_scratch *s)
+static __always_inline void stay_at_endpoint(struct flow_room *s)
 {
 	__u16 kept = s->opening.kept_link;
 	s->decision.target = is_asked(s) ? s->opening.asked_link : kept < AB_MAX_LINKS ? kept : s->opening.turned;
@@ -388,7 +403,7 @@ static __always_inline void stay_at_endpoint(struct ab_scratch *s)
 /* Tries the next link. Whether the search is over, by s->opening.reason. */
 static long try_link(__u32 attempt, struct opener *o)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	(void)attempt;
 	if (!s)
 		return 1;
@@ -431,7 +446,7 @@ static long try_link(__u32 attempt, struct opener *o)
 }
 
 /* Both entries of the flow of s->lan_key, which its opener may open. 0, or the reason why not. */
-static __always_inline int place_flow(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
+static __always_inline int place_flow(struct flow_room *s, const struct ab_settings *set, struct opener *o)
 {
 	if (!has_device_room(set, o))
 		return AB_REASON_REFUSED_EMBRYOS;
@@ -463,7 +478,7 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
  * why not. */
 __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
 	struct opener o = { .skb = skb, .packet = p };
 	if (!s || !set || !p)

@@ -33,7 +33,7 @@ static __always_inline int has_fallback(void)
  * would have its answers out of a link. Learns the link that the host's routing binds to. */
 static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
 	s->request.route = AB_NO_TARGET;
@@ -45,7 +45,7 @@ static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
 	const struct ab_route *to = find_route(&p->dst);
 	if (is_specific(to))
 		return AB_REASON_SPECIFIC_ROUTE;
-	__u32 way = find_way(skb, s, p, to);
+	__u32 way = find_way(skb, p, to);
 	if (way == WAY_KERNELS)
 		return AB_REASON_ROUTING_RULES;
 	if (way == WAY_OPEN && is_beyond_room(to))
@@ -100,7 +100,7 @@ static __always_inline void count_syn_retry(struct packet *p, struct ab_flow *fl
 }
 
 /* The attempt goes on over `to`, where it has a try already or is given one. Whether it could. */
-static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
+static __noinline int go_on_over(struct flow_room *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
 	__u32 next = ab_try(to), given_up = ab_tries_given_up(tries, next);
 	__u32 is_new = !ab_tries_hold(tries, next);
@@ -131,7 +131,7 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 #define BEGIN_ANEW -1
 
 /* Between links without NAT the attempt moves: to the remote end it is the same connection. Whether it could. */
-static __noinline int move_to(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
+static __noinline int move_to(struct flow_room *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
 	struct ab_flow *wan = find_other(&s->lan_key, flow, &s->wan_key);
 	if (!wan)
@@ -145,7 +145,7 @@ static __noinline int move_to(struct ab_scratch *s, struct ab_flow *flow, __u32 
 }
 
 /* As go_on_over or move_to, between links that translate alike; where the prefix alone is translated, an attempt begins anew. */
-static __always_inline int change_link(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
+static __always_inline int change_link(struct flow_room *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
 	const struct ab_link *link = link_at(to, s->opening.family);
 	__u32 is_routed = side_of_link(to, s->opening.family) == AB_SIDE_ROUTED;
@@ -156,7 +156,7 @@ static __always_inline int change_link(struct ab_scratch *s, struct ab_flow *flo
 }
 
 /* The attempt goes on outside the links it tried, which may still answer (policy/tries.h). 0, or the reason why it cannot. */
-static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_flow *flow, __u32 tried)
+static __noinline int go_on(struct packet *p, struct flow_room *s, struct ab_flow *flow, __u32 tried)
 {
 	__u32 tries = flow->tcp.tries;
 	if (!ab_tries_are_free(tries))
@@ -176,7 +176,7 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 }
 
 /* The link entry of the flow of s->lan_key, which has come over with that. */
-static __always_inline struct ab_flow *find_own_try(struct ab_scratch *s, const struct ab_flow *flow)
+static __always_inline struct ab_flow *find_own_try(struct flow_room *s, const struct ab_flow *flow)
 {
 	make_other_key(&s->wan_key, &s->lan_key, flow);
 	return find_entry(&s->wan_key);
@@ -185,7 +185,7 @@ static __always_inline struct ab_flow *find_own_try(struct ab_scratch *s, const 
 /* Whether the host has answered the guard of the flow of s->lan_key (tcp.h) since it was asked this. */
 static __always_inline int has_answered_guard(const struct ab_flow *flow)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	struct ab_flow *own = s ? find_own_try(s, flow) : NULL;
 	if (!own || own->tcp.isn != GUARD_ANSWERED)
 		return 0;
@@ -206,7 +206,7 @@ static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct
 }
 
 /* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
-static __always_inline int settle_syn(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
+static __always_inline int settle_syn(struct __sk_buff *skb, struct packet *p, struct flow_room *s,
 				      struct ab_flow *flow)
 {
 	const struct ab_choice *now = choice_of(flow->class, p->family);
@@ -238,7 +238,7 @@ static __always_inline int settle_syn(struct __sk_buff *skb, struct packet *p, s
 
 /* A segment of a flow nobody knows: the host is told, unless the kernel may know it. TO_OPEN: where there are links without NAT,
  * its connection may go on over one of them. */
-static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p)
+static __always_inline int refuse_unknown(struct flow_room *s, struct packet *p)
 {
 	const struct ab_settings *set = current_settings();
 	if (!set)
@@ -261,7 +261,7 @@ static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p
 /* A segment of a PPTP control connection: the kernel's NAT has that, over the link that was chosen for its SYN. */
 __noinline int give_to_helper(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p)
 		return AB_REASON_NOT_CONFIGURED;
 	name_sender(s, p);
@@ -287,7 +287,7 @@ static __always_inline int is_helped(const struct packet *p)
 	return is_pptp(p) && has_fallback();
 }
 
-static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
+static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, struct flow_room *s,
 				      struct ab_flow *flow)
 {
 	if (!flow) {
@@ -310,7 +310,7 @@ static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, s
 	return settle_syn(skb, p, s, flow);
 }
 
-static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s)
+static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p, struct flow_room *s)
 {
 	/* Its source is known once there is a lease. */
 	int why = is_dhcp_answer(p) ? AB_REASON_DHCP : gate(skb, p);
@@ -326,7 +326,7 @@ static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p,
 }
 
 /* A mapping is confirmed once it was answered, or when it keeps sending. */
-static __always_inline int settle_mapping(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
+static __always_inline int settle_mapping(struct __sk_buff *skb, struct packet *p, struct flow_room *s,
 					  struct ab_flow *flow)
 {
 	if (!flow)
@@ -346,9 +346,9 @@ static __always_inline int read_sender(struct __sk_buff *skb, const struct packe
 }
 
 /* Who sends, and which flow it is, for what may open one. */
-static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, const struct packet *p)
+static __always_inline struct flow_room *begin_opening(struct __sk_buff *skb, const struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !read_sender(skb, p, s->opening.mac))
 		return NULL;
 	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
@@ -361,7 +361,7 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 }
 
 /* The flow of s->lan_key, if both its entries are there; of one that is half gone the rest goes. `found` is what the table had. */
-static __always_inline struct ab_flow *find_whole(struct ab_scratch *s, struct ab_flow *found)
+static __always_inline struct ab_flow *find_whole(struct flow_room *s, struct ab_flow *found)
 {
 	struct ab_flow *flow = found ?: find_missing(&s->lan_key);
 	if (!flow || find_other(&s->lan_key, flow, &s->wan_key))
@@ -377,7 +377,7 @@ __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct a
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	struct ab_scratch *s = begin_opening(skb, p);
+	struct flow_room *s = begin_opening(skb, p);
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
 	struct ab_flow *flow = find_whole(s, found);
@@ -399,7 +399,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 {
 	if (!p || !flow)
 		return AB_REASON_MALFORMED;
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
 	make_lan_key(&s->lan_key, p);
@@ -468,7 +468,7 @@ static __always_inline int is_asking(const struct ab_flow *wan, const struct ask
 /* Whether it is the i-th of the other tries of s->lan_key. */
 static long ask_try(__u32 i, struct asking *a)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	__u32 one = ab_tries_at(a->flow->tcp.tries, i);
 	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, a->flow, ab_try_link(one)))
 		return 0;
@@ -495,7 +495,7 @@ static __always_inline int answers_one_try(const struct packet *p, const struct 
 /* The host's RST or SYN/ACK to what has come for a try that is not the flow's own: it takes the link of that. */
 __noinline int answer_try(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	struct asking a = { .flow = flow, .link = AB_NO_TARGET };
 	if (!s || !p || !flow || p->ttl <= 1 || !answers_one_try(p, flow, &a))
 		return OF_OWN_TRY;
@@ -617,7 +617,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	struct ab_scratch *s = begin_opening(skb, p);
+	struct flow_room *s = begin_opening(skb, p);
 	int why = p->flags & PACKET_NEIGHBOUR ? gate_neighbour(p) : gate(skb, p);
 	if (why || !s)
 		return why ?: AB_REASON_NOT_CONFIGURED;
@@ -653,16 +653,16 @@ static __always_inline int are_there_rules(void)
 }
 
 /* Whether the host's routing has the packet go by another link than the mapping of `flow`, or by another next hop there. */
-static __always_inline int is_led_away(const struct ab_scratch *s, const struct packet *p, const struct ab_flow *flow,
-				       __u32 way)
+static __always_inline int is_led_away(const struct packet *p, const struct ab_flow *flow, __u32 way)
 {
 	const struct ab_link *link = way == flow->link ? link_at(way, p->family) : NULL;
 	if (way >= AB_MAX_LINKS || (link && flow->why == AB_WHY_ROUTE))
 		return 0;
 	if (!link)
 		return 1;
-	return !(link->flags & AB_LINK_POINT_TO_POINT) &&
-	       !is_same_addr(&s->next_hop, is_addr(&link->gateway) ? &link->gateway : &p->dst);
+	const struct way_room *found = way_room();
+	return !(link->flags & AB_LINK_POINT_TO_POINT) && found &&
+	       !is_same_addr(&found->next_hop, is_addr(&link->gateway) ? &link->gateway : &p->dst);
 }
 
 /* What keeps a remote end apart that no route does; AB_WHY_ROUTE otherwise. */
@@ -673,23 +673,22 @@ static __always_inline int is_led_away(const struct ab_scratch *s, const struct 
  * AB_WHY_ROUTE, if the host's routing says so; APART_BY_CLASS, if the rules have it in another class; 0, if it has not. Below zero:
  * less the reason for which the packet is the kernel's.
  */
-static __always_inline int judge_remote(struct __sk_buff *skb, struct ab_scratch *s, struct packet *p,
-					const struct ab_flow *flow)
+static __always_inline int judge_remote(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow)
 {
 	const struct ab_route *to = find_route(&p->dst);
 	/* Of the host, the LAN or a hairpin: permit_remote tells. */
 	if (is_never_forwarded(&p->dst) || is_specific(to) || link_of_asked(p) != AB_NO_TARGET)
 		return 0;
-	__u32 way = find_way(skb, s, p, to);
+	__u32 way = find_way(skb, p, to);
 	if (way == WAY_KERNELS)
 		return -AB_REASON_ROUTING_RULES;
-	if (is_led_away(s, p, flow, way))
+	if (is_led_away(p, flow, way))
 		return AB_WHY_ROUTE;
 	return are_there_rules() && find_class(p) != flow->class ? APART_BY_CLASS : 0;
 }
 
 /* Makes s->lan_key that of the permission of `p`'s remote end, to speak to the mapping of `flow`. */
-static __always_inline struct ab_flow *permission_of(struct ab_scratch *s, const struct packet *p,
+static __always_inline struct ab_flow *permission_of(struct flow_room *s, const struct packet *p,
 						     const struct ab_flow *flow)
 {
 	make_usual_key(&s->lan_key, p);
@@ -730,7 +729,7 @@ static __always_inline int follow_remote(struct packet *p, struct ab_flow *flow,
  * zero: less the reason for which it is the kernel's. */
 __noinline int leads_apart(struct __sk_buff *skb, struct packet *p, struct ab_flow *found)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!p || !s)
 		return 0;
 	make_usual_key(&s->lan_key, p);
@@ -740,7 +739,7 @@ __noinline int leads_apart(struct __sk_buff *skb, struct packet *p, struct ab_fl
 	struct ab_flow *permission = permission_of(s, p, flow);
 	if (permission && is_granted_to(permission, flow))
 		return follow_remote(p, flow, permission);
-	int why = judge_remote(skb, s, p, flow);
+	int why = judge_remote(skb, p, flow);
 	if (why <= 0)
 		return why;
 	if (permission)
@@ -842,7 +841,7 @@ __noinline int settle_prefix(struct __sk_buff *skb, struct packet *p, int reason
 /* What may have a route that the table has no room for: the kernel's NAT has it, by its routes. */
 __noinline int leave_to_routes(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p)
 		return AB_REASON_NOT_CONFIGURED;
 	name_sender(s, p);

@@ -15,6 +15,13 @@
 /* Its size is set by user space before loading. */
 AB_MAP(prefixes, BPF_MAP_TYPE_LRU_HASH, 1, struct ab_prefix, struct ab_paths, 0);
 
+/* Whose silence it is, and to where. */
+struct ab_silence_key {
+	struct ab_host_key host;
+	struct ab_prefix prefix;
+};
+AB_SCRATCH(silence_room, struct ab_silence_key)
+
 /* What hosts have met that nobody else is told (policy/paths.h). */
 AB_MAP(silences, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_silence_key, struct ab_silence, 0);
 
@@ -33,18 +40,23 @@ static __noinline struct ab_paths *paths_to(const union ab_addr *remote)
 	return bpf_map_lookup_elem(&prefixes, &prefix);
 }
 
+AB_SCRATCH(fresh_paths, struct ab_paths)
+
 /* The same, which begin with nothing known. NULL if there is no room. */
-static __noinline struct ab_paths *begin_paths(struct ab_scratch *s, const union ab_addr *remote)
+static __noinline struct ab_paths *begin_paths(const union ab_addr *remote)
 {
 	struct ab_prefix prefix;
+	struct ab_paths *fresh = fresh_paths();
+	if (!fresh)
+		return NULL;
 	ab_prefix_of(&prefix, remote);
-	__builtin_memset(&s->paths, 0, sizeof(s->paths));
-	bpf_map_update_elem(&prefixes, &prefix, &s->paths, BPF_NOEXIST);
+	__builtin_memset(fresh, 0, sizeof(*fresh));
+	bpf_map_update_elem(&prefixes, &prefix, fresh, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&prefixes, &prefix);
 }
 
 /* Whether the host of s->host_key may begin one more. */
-static __noinline int may_begin_paths(struct ab_scratch *s)
+static __noinline int may_begin_paths(struct flow_room *s)
 {
 	__u64 *full_ns = bpf_map_lookup_elem(&teachers, &s->host_key);
 	if (!full_ns) {
@@ -56,28 +68,32 @@ static __noinline int may_begin_paths(struct ab_scratch *s)
 }
 
 /* The host of s->host_key has met this on the way to `remote`; NULL: nothing. */
-static __noinline struct ab_silence *silence_of(struct ab_scratch *s, const union ab_addr *remote)
+static __noinline struct ab_silence *silence_of(struct flow_room *s, const union ab_addr *remote)
 {
-	s->silence_key.host = s->host_key;
-	ab_prefix_of(&s->silence_key.prefix, remote);
-	return bpf_map_lookup_elem(&silences, &s->silence_key);
+	struct ab_silence_key *key = silence_room();
+	if (!key)
+		return NULL;
+	key->host = s->host_key;
+	ab_prefix_of(&key->prefix, remote);
+	return bpf_map_lookup_elem(&silences, key);
 }
 
-static __always_inline struct ab_silence *begin_silence(struct ab_scratch *s, const union ab_addr *remote)
+static __always_inline struct ab_silence *begin_silence(struct flow_room *s, const union ab_addr *remote)
 {
 	struct ab_silence none = {}, *known = silence_of(s, remote);
 	__u32 zero = 0;
 	__u64 *last_ns = bpf_map_lookup_elem(&last_silence, &zero);
 	if (last_ns)
 		*last_ns = tick_ns();
-	if (known)
+	const struct ab_silence_key *key = silence_room();
+	if (known || !key)
 		return known;
-	bpf_map_update_elem(&silences, &s->silence_key, &none, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&silences, &s->silence_key);
+	bpf_map_update_elem(&silences, key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&silences, key);
 }
 
 /* What the host of s->host_key is to heed of that now; NULL: nothing. */
-static __always_inline const struct ab_silence *heeded_silence(struct ab_scratch *s, const struct ab_choice *now,
+static __always_inline const struct ab_silence *heeded_silence(struct flow_room *s, const struct ab_choice *now,
 							       const union ab_addr *remote)
 {
 	__u32 zero = 0;
@@ -88,7 +104,7 @@ static __always_inline const struct ab_silence *heeded_silence(struct ab_scratch
 }
 
 /* Has s->request, of a flow of the host of s->host_key, know what is known of the destination of `p`, and s->opening the time if `p` is to tell. */
-static __always_inline void know_paths(struct ab_scratch *s, const struct ab_choice *now, const struct packet *p)
+static __always_inline void know_paths(struct flow_room *s, const struct ab_choice *now, const struct packet *p)
 {
 	__u32 tells = p->proto == IPPROTO_TCP && is_first_syn(p) && !now->surveys;
 	ab_know_nothing(&s->request, tells && now->lifetime_ns);
@@ -105,7 +121,7 @@ static __always_inline void know_paths(struct ab_scratch *s, const struct ab_cho
 }
 
 /* The flow that s->decision is of has been bound. If it asks, no other does. */
-static __noinline int note_asked(const struct ab_scratch *s, const struct packet *p)
+static __noinline int note_asked(const struct flow_room *s, const struct packet *p)
 {
 	__u32 asked = s->opening.sent ? ab_asked_links(&s->request, &s->decision) : 0;
 	struct ab_paths *paths = asked ? paths_to(&p->dst) : NULL;
@@ -136,13 +152,13 @@ enum teacher {
 /* `p` answers what took `link` at `sent`, for `class`. */
 __noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 link, __u32 teacher)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_choice *now = s && p && sent ? choice_of(class, p->family) : NULL;
 	if (!now || !now->lifetime_ns)
 		return 0;
 	struct ab_paths *paths = paths_to(&p->src);
 	if (!paths && (teacher == TEACHER_OWN || (teacher == TEACHER_HOST && may_begin_paths(s))))
-		paths = begin_paths(s, &p->src);
+		paths = begin_paths(&p->src);
 	if (paths)
 		ab_learn_answer(now, &paths->path[link & (AB_MAX_LINKS - 1)], sent, time_ns());
 	return 0;
@@ -151,7 +167,7 @@ __noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 l
 /* `p` is the first that answers the attempt of `wan`, whose SYN took `link`: it fits that. */
 __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p || !wan || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
 		return 0;
 	__u32 sent = take_sent(wan);
@@ -189,7 +205,7 @@ static __always_inline void learn_silence_of(struct silence *silence, struct ab_
 
 static long learn_nth_silence(__u32 i, struct silence *silence)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	__u32 one = ab_tries_at(silence->lan->tcp.tries, i);
 	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, silence->lan, ab_try_link(one)))
 		return 0;
@@ -202,7 +218,7 @@ static long learn_nth_silence(__u32 i, struct silence *silence)
 /* The SYN of the flow of s->lan_key is repeated before anything has answered it; in a race, over all its links. */
 __noinline int learn_silence(struct packet *p, struct ab_flow *lan)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_choice *now = p && lan ? choice_of(lan->class, p->family) : NULL;
 	if (!s || !now || !now->lifetime_ns)
 		return 0;

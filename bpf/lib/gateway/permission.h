@@ -46,7 +46,7 @@ static __always_inline void end_permission(const struct ab_flow_key *key, const 
  * Adds the permission of s->lan_key to the mapping of `lan`, and why that remote end has a mapping of its own, if it has. A host that has as many as it may have flows gets no more:
  * its packets leave, and it does not hear the answers.
  */
-static __always_inline void grant_permission(struct ab_scratch *s, const struct packet *p, const struct ab_flow *lan,
+static __always_inline void grant_permission(struct flow_room *s, const struct packet *p, const struct ab_flow *lan,
 					     __u32 state, __u8 why)
 {
 	const struct ab_settings *set = current_settings();

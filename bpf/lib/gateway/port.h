@@ -78,7 +78,7 @@ static __always_inline int is_reserved(const struct ab_settings *set, __u32 port
 }
 
 /* Whether a packet to s->wan_key would be for a socket of the host. A socket bound to another device is not found. */
-static __always_inline int is_of_host(struct __sk_buff *skb, struct ab_scratch *s)
+static __always_inline int is_of_host(struct __sk_buff *skb, struct flow_room *s)
 {
 	struct endpoints *ends = &s->ends;
 	ends->src = s->opening.remote;
@@ -89,13 +89,13 @@ static __always_inline int is_of_host(struct __sk_buff *skb, struct ab_scratch *
 }
 
 /* Where nothing or the prefix alone is translated nobody else has the endpoint. */
-static __always_inline int keeps_endpoint(const struct ab_scratch *s)
+static __always_inline int keeps_endpoint(const struct flow_room *s)
 {
 	return s->opening.keeps_port;
 }
 
 /* The port to try next. The first is what the LAN endpoint has on this link already. */
-static __always_inline __u32 next_port(const struct ab_settings *set, const struct ab_scratch *s, __u32 attempt)
+static __always_inline __u32 next_port(const struct ab_settings *set, const struct flow_room *s, __u32 attempt)
 {
 	__u32 original = bpf_ntohs(s->lan_key.local_port);
 	if (keeps_endpoint(s))
@@ -108,19 +108,19 @@ static __always_inline __u32 next_port(const struct ab_settings *set, const stru
 }
 
 /* Whether both ends of the flow would be the same: a LAN host calls another at the port it would have itself. */
-static __always_inline int is_remote_end(const struct ab_scratch *s)
+static __always_inline int is_remote_end(const struct flow_room *s)
 {
 	return is_same_addr(&s->wan_key.local, &s->opening.remote) && s->wan_key.local_port == s->opening.remote_port;
 }
 
 /* A SYN/ACK must come from the endpoint that was called. */
-static __always_inline __u32 port_attempts(const struct ab_scratch *s)
+static __always_inline __u32 port_attempts(const struct flow_room *s)
 {
 	return s->opening.is_answer || keeps_endpoint(s) ? 1 : PORT_ATTEMPTS;
 }
 
 /* Whether somebody else is to have the port of s->wan_key. */
-static __always_inline int is_withheld(struct __sk_buff *skb, const struct ab_settings *set, struct ab_scratch *s)
+static __always_inline int is_withheld(struct __sk_buff *skb, const struct ab_settings *set, struct flow_room *s)
 {
 	return is_reserved(set, bpf_ntohs(s->wan_key.local_port)) || is_remote_end(s) || is_of_host(skb, s);
 }
@@ -132,7 +132,7 @@ struct port_search {
 /* Takes a candidate for the flow of s->lan_key. Whether the search is over, by s->opening.reason. */
 static long try_port(__u32 attempt, struct port_search *search)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
 	if (!s || !set)
 		return 1;
@@ -154,7 +154,7 @@ static long try_port(__u32 attempt, struct port_search *search)
 /* Takes the flow that has a candidate out of the tables if it has ended. Stops at one that had. */
 static long yield_port(__u32 attempt, __u32 *yielded)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
 	if (!s || !set)
 		return 1;
@@ -180,7 +180,7 @@ __noinline __u32 yield_ports(__u32 attempts)
 }
 
 /* Inserts the link entry s->wan under the first free port. 0, or the reason why not. */
-static __always_inline int bind_port(struct __sk_buff *skb, struct ab_scratch *s)
+static __always_inline int bind_port(struct __sk_buff *skb, struct flow_room *s)
 {
 	struct port_search search = { .skb = skb };
 	__u32 attempts = port_attempts(s);

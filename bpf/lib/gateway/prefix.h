@@ -29,7 +29,7 @@ static __always_inline const struct ab_link *open_link(__u32 index)
 
 /* The way to the LAN host that has the address beyond the link, whose own becomes s->asked.local. NULL if there is none: the host
  * itself, and what is not of the LAN, is not reached so. */
-static __noinline const struct ab_route *find_inside(struct ab_scratch *s, const union ab_addr *addr,
+static __noinline const struct ab_route *find_inside(struct flow_room *s, const union ab_addr *addr,
 						     const struct ab_link *link)
 {
 	union ab_addr *host = &s->asked.local, *beyond = &s->asked.remote;
@@ -45,7 +45,7 @@ static __noinline const struct ab_route *find_inside(struct ab_scratch *s, const
 	return route && route->verdict == AB_VERDICT_LAN ? route : NULL;
 }
 
-static __always_inline __u64 hash_of_asked(struct ab_scratch *s, __u8 proto, const union ab_addr *remote,
+static __always_inline __u64 hash_of_asked(struct flow_room *s, __u8 proto, const union ab_addr *remote,
 					   __be16 local_port, __be16 remote_port)
 {
 	s->asked.remote = *remote;
@@ -58,7 +58,7 @@ static __always_inline __u64 hash_of_asked(struct ab_scratch *s, __u8 proto, con
 /* The link by whose prefix the remote end of a packet from the LAN has asked its host, or AB_NO_TARGET. */
 __noinline int link_of_asked(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p || p->family != AB_IPV6)
 		return AB_NO_TARGET;
 	s->asked.local = p->src;
@@ -89,7 +89,7 @@ static __always_inline int store_address(struct __sk_buff *skb, const struct pac
  * for. */
 __noinline int let_in(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_device *device = device_of(skb->ifindex);
 	if (!s || !p || !device || p->family != AB_IPV6)
 		return 0;
@@ -128,7 +128,7 @@ static __always_inline int send_to_device(struct __sk_buff *skb, const struct pa
 /* What a LAN host sends to what the kernel routes, or to the address of another beyond a link. */
 __noinline int turn_by_prefix(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_route *route = p ? find_route(&p->dst) : NULL;
 	if (!s || !p || !route || route->verdict != AB_VERDICT_PREFIX)
 		return AB_REASON_SPECIFIC_ROUTE;

@@ -18,7 +18,7 @@ AB_MAP(races, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, __u64, 0);
  * connection to the server. */
 __noinline int may_race(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
 	const struct ab_choice *now = s ? choice_of(s->opening.class, s->opening.family) : NULL;
 	if (!p || !now || !set || p->proto != IPPROTO_TCP || !is_first_syn(p) || is_fragment(p) || p->ttl <= 1)
@@ -40,7 +40,7 @@ __noinline int take_race(__u32 class, __u32 family)
 /* Whether the flow that `p` begins and begin_choice was asked about is to race. Where it is by probes, the SYN waits from here on. */
 __noinline int begin_race(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p || s->opening.waited || !may_race(p) || !take_race(s->opening.class, s->opening.family))
 		return 0;
 	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
@@ -54,7 +54,7 @@ struct rivals {
 /* Gives the attempt of s->lan_key and s->wan a try over a link, under the port that it has already. */
 static long enter_rival(__u32 link, struct rivals *rivals)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_link *there = s ? link_at(link, s->opening.family) : NULL;
 	if (!there || !(rivals->wanted >> (link & (AB_MAX_LINKS - 1)) & 1) || there->prefix_len)
 		return 0;
@@ -71,7 +71,7 @@ static long enter_rival(__u32 link, struct rivals *rivals)
 /* The same over all links that s->decision says, where it is a race. Those that have the port taken are left out. */
 __noinline int enter_rivals(void)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || (s->decision.why != AB_WHY_RACE && s->decision.why != AB_WHY_PROBED) || s->opening.keeps_port)
 		return 0;
 	__u32 waits = s->decision.why == AB_WHY_PROBED;

@@ -17,7 +17,7 @@
  * Whether there is one. */
 __noinline int choose_routed(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
 	if (!s || !set || !p || !routed_links(set, p->family))
 		return 0;
@@ -29,7 +29,7 @@ __noinline int choose_routed(struct packet *p)
 	return link && link->flags & AB_LINK_PRESENT && is_routed(set, target, p->family);
 }
 
-static __always_inline void count_routed(struct __sk_buff *skb, const struct packet *p, const struct ab_scratch *s)
+static __always_inline void count_routed(struct __sk_buff *skb, const struct packet *p, const struct flow_room *s)
 {
 	struct load load = packet_load(skb, p);
 	struct ab_traffic *t = traffic_at(s->opening.class, s->decision.target, p->family);
@@ -42,7 +42,7 @@ static __always_inline void count_routed(struct __sk_buff *skb, const struct pac
 /* Sends `p` by s->decision. The reason it leaves for. */
 __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	const struct ab_link *link = s && p ? link_at(s->decision.target, p->family) : NULL;
 	int bad = 0;
 	if (!link || !p)
@@ -75,7 +75,7 @@ __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 /* Answers what came by the prefix of a link. */
 __noinline int answer_by_prefix(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	__u32 link = p ? link_of_asked(p) : AB_NO_TARGET;
 	if (!s || !p || link >= AB_MAX_LINKS)
 		return AB_REASON_NO_LINK;
@@ -89,7 +89,7 @@ __noinline int answer_by_prefix(struct __sk_buff *skb, struct packet *p)
 /* The same of a class per packet, whose links all are without NAT. */
 __noinline int route_by_itself(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
 	return choose_routed(p) ? route_packet(skb, p) : refuse_class(s->opening.class, s->opening.family);

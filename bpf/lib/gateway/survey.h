@@ -20,10 +20,12 @@ struct {
  * nobody surveys it takes no memory. */
 AB_MAP(questions, BPF_MAP_TYPE_HASH, 16384, struct ab_question_key, struct ab_question, BPF_F_NO_PREALLOC);
 
+AB_SCRATCH(question_room, struct ab_question_key)
+
 /* A connection of a class that surveys, `p` its first packet, has been opened. What finds no room in the ring is not counted. */
 __noinline int report_opening(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	if (!s || !p)
 		return 0;
 	struct ab_opened *opened = bpf_ringbuf_reserve(&openings, sizeof(*opened), 0);
@@ -40,10 +42,9 @@ __noinline int report_opening(struct packet *p)
 /* A segment that belongs to no flow: the reason it leaves for if it answers a question that was asked over `link`, else 0. */
 __noinline int hear_survey(struct packet *p, __u32 link)
 {
-	struct ab_scratch *s = scratch();
-	if (!s || !p || p->proto != IPPROTO_TCP || (p->tcp_flags & (TCP_RST | TCP_ACK)) != TCP_RST)
+	struct ab_question_key *key = question_room();
+	if (!key || !p || p->proto != IPPROTO_TCP || (p->tcp_flags & (TCP_RST | TCP_ACK)) != TCP_RST)
 		return 0;
-	struct ab_question_key *key = &s->question;
 	__builtin_memset(key, 0, sizeof(*key));
 	__builtin_memcpy(&key->remote, &p->src, sizeof(key->remote));
 	key->remote_port = p->sport;

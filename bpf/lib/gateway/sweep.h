@@ -2,7 +2,7 @@
 /*
  * The end of flows, run by user space and attached to nothing: `sweep_flows` forgets what its timer ran out for, `end_link`
  * ends the flows of one link, also while a sweep is under way. They run in process context and may be interrupted by
- * the forwarding programs on their own CPU, so they never use the scratch.
+ * the forwarding programs on their own CPU, so they use no memory that a CPU has once.
  *
  * A walk over a large table inside the kernel would keep its CPU for some hundred milliseconds, and where the kernel is
  * not preemptible nothing else runs there meanwhile. So user space reads the tables, and asks about the flows of which nothing

@@ -101,7 +101,7 @@ static __always_inline int acknowledges_host(const struct packet *p, const struc
 static __noinline int follow_probe(struct packet *p, const struct ab_flow_key *lan_key, struct ab_flow *lan,
 				   const struct ab_flow_key *wan_key)
 {
-	struct ab_scratch *s = scratch();
+	struct flow_room *s = flow_room();
 	__u32 link = wan_key->side - AB_SIDE_LINK(0);
 	if (!s || (p->tcp_flags & (TCP_RST | TCP_ACK)) != TCP_RST || p->seq != lan->tcp.isn ||
 	    lan->state & AB_STATE_CLOSED)

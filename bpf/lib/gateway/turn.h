@@ -11,13 +11,15 @@
 #include "flow.h"
 #include "open.h"
 
-/* The link on which the local end of s->end_key is a flow's, or AB_NO_TARGET. The key's side is given by that. */
+/* One end of a packet that is turned, as a flow's there. */
+AB_SCRATCH(turned_end, struct ab_flow_key)
+
+/* The link on which the local end of turned_end() is a flow's, or AB_NO_TARGET. The key's side is given by that. */
 __noinline int link_of_end(void)
 {
-	struct ab_scratch *s = scratch();
-	if (!s)
+	struct ab_flow_key *key = turned_end();
+	if (!key)
 		return AB_NO_TARGET;
-	struct ab_flow_key *key = &s->end_key;
 	const struct ab_route *route = find_route(&key->local);
 	if (route && route->verdict == AB_VERDICT_PREFIX) {
 		key->side = AB_SIDE_LINK(route->link);
@@ -37,20 +39,20 @@ __noinline int link_of_end(void)
 /* The link whose external address and port stand for a mapping and are this packet's destination, or AB_NO_TARGET. */
 __noinline int hairpin_link(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
-	if (!s || !p || !is_mapping(p->proto))
+	struct ab_flow_key *key = turned_end();
+	if (!key || !p || !is_mapping(p->proto))
 		return AB_NO_TARGET;
-	make_key(&s->end_key, p->proto, AB_SIDE_LAN, &p->dst, p->dport, &p->src, p->sport);
+	make_key(key, p->proto, AB_SIDE_LAN, &p->dst, p->dport, &p->src, p->sport);
 	return link_of_end();
 }
 
 /* The link that the sender of a turned packet has its external endpoint on, or AB_NO_TARGET. */
 __noinline int link_of_sender(struct packet *p)
 {
-	struct ab_scratch *s = scratch();
-	if (!s || !p)
+	struct ab_flow_key *key = turned_end();
+	if (!key || !p)
 		return AB_NO_TARGET;
-	make_usual_key(&s->end_key, p);
+	make_usual_key(key, p);
 	return link_of_end();
 }
 

@@ -32,6 +32,13 @@
 #define WAY_OPEN AB_NO_TARGET
 #define WAY_KERNELS (AB_NO_TARGET - 1)
 
+/* What the kernel's routing says by all rules, and by the main table alone; and the next hop that was found, on a link. */
+struct way_room {
+	struct bpf_fib_lookup way, main_way;
+	union ab_addr next_hop;
+};
+AB_SCRATCH(way_room, struct way_room)
+
 /* Not inlined: its key would stand in the frame of every caller, deepest where flows are opened. */
 static __noinline const struct ab_route *find_route(const union ab_addr *addr)
 {
@@ -101,67 +108,68 @@ static __always_inline int is_same_way(const struct bpf_fib_lookup *a, const str
 }
 
 /* Whether it is the main table's default route that seems to answer, where a rule behind it takes the packet. */
-static __always_inline int is_hidden_way(const struct ab_scratch *s, const struct packet *p, int answer,
+static __always_inline int is_hidden_way(const struct way_room *room, const struct packet *p, int answer,
 					 __u32 routes_kernel)
 {
 	return p->family == AB_IPV6 && routes_kernel & AB_ROUTES_HIDDEN && names_device(answer) &&
-	       s->way.rt_metric != AB_OWN_METRIC && !find_route(&p->dst);
+	       room->way.rt_metric != AB_OWN_METRIC && !find_route(&p->dst);
 }
 
-/* Whether the answer about `p`, as s->way, is what the kernel says where nobody else has rules. */
-static __always_inline int is_usual_answer(struct __sk_buff *skb, struct ab_scratch *s, const struct packet *p,
+/* Whether the answer about `p`, as room->way, is what the kernel says where nobody else has rules. */
+static __always_inline int is_usual_answer(struct __sk_buff *skb, struct way_room *room, const struct packet *p,
 					   int answer)
 {
 	if (answer < 0 || answer == BPF_FIB_LKUP_RET_FWD_DISABLED)
 		return 1;
-	if (names_device(answer) && s->way.rt_metric == AB_OWN_METRIC)
+	if (names_device(answer) && room->way.rt_metric == AB_OWN_METRIC)
 		return 1;
-	int main_answer = ask_kernel(skb, p, &s->main_way, BPF_FIB_LOOKUP_DIRECT);
-	return names_device(answer) ? names_device(main_answer) && is_same_way(&s->way, &s->main_way)
+	int main_answer = ask_kernel(skb, p, &room->main_way, BPF_FIB_LOOKUP_DIRECT);
+	return names_device(answer) ? names_device(main_answer) && is_same_way(&room->way, &room->main_way)
 				    : answer == main_answer;
 }
 
-/* The way that the rules of others have the packet go; by a link, its next hop there as s->next_hop. Verified by itself. */
+/* The way that the rules of others have the packet go; by a link, its next hop there in way_room(). Verified by itself. */
 __noinline int ask_rules(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
+	struct way_room *room = way_room();
 	const struct ab_settings *set = current_settings();
-	if (!s || !set || !p || !(set->routes_kernel & AB_ROUTES_FOREIGN))
+	if (!room || !set || !p || !(set->routes_kernel & AB_ROUTES_FOREIGN))
 		return WAY_OPEN;
-	int answer = ask_kernel(skb, p, &s->way, 0);
-	if (is_usual_answer(skb, s, p, answer))
-		return is_hidden_way(s, p, answer, set->routes_kernel) ? WAY_KERNELS : WAY_OPEN;
-	const struct ab_device *device = names_device(answer) ? device_of(s->way.ifindex) : NULL;
+	int answer = ask_kernel(skb, p, &room->way, 0);
+	if (is_usual_answer(skb, room, p, answer))
+		return is_hidden_way(room, p, answer, set->routes_kernel) ? WAY_KERNELS : WAY_OPEN;
+	const struct ab_device *device = names_device(answer) ? device_of(room->way.ifindex) : NULL;
 	if (!device || device->role != AB_ROLE_LINK)
 		return WAY_KERNELS;
-	if (s->way.family == ANABRANCH_AF_INET)
-		map_ipv4(&s->next_hop, s->way.ipv4_dst);
+	if (room->way.family == ANABRANCH_AF_INET)
+		map_ipv4(&room->next_hop, room->way.ipv4_dst);
 	else
-		__builtin_memcpy(&s->next_hop, s->way.ipv6_dst, sizeof(s->next_hop));
+		__builtin_memcpy(&room->next_hop, room->way.ipv6_dst, sizeof(room->next_hop));
 	return device->link;
 }
 
 /* The way of a packet that the table has `to` for, which is not specific: WAY_OPEN, WAY_KERNELS, or the link that it is bound to, with
- * its next hop there as s->next_hop. */
-static __always_inline __u32 find_way(struct __sk_buff *skb, struct ab_scratch *s, struct packet *p,
-				      const struct ab_route *to)
+ * its next hop there in way_room(). */
+static __always_inline __u32 find_way(struct __sk_buff *skb, struct packet *p, const struct ab_route *to)
 {
 	const struct ab_settings *set = current_settings();
 	__u32 way = set && set->routes_kernel & AB_ROUTES_FOREIGN ? ask_rules(skb, p) : WAY_OPEN;
 	if (way != WAY_OPEN || !to || to->verdict != AB_VERDICT_LINK)
 		return way;
-	s->next_hop = *next_hop_to(to, &p->dst);
+	struct way_room *room = way_room();
+	if (!room)
+		return WAY_KERNELS;
+	room->next_hop = *next_hop_to(to, &p->dst);
 	return to->link;
 }
 
 /* As find_way, of any destination. */
 __noinline int way_of(struct __sk_buff *skb, struct packet *p)
 {
-	struct ab_scratch *s = scratch();
-	if (!s || !p)
+	if (!p)
 		return WAY_OPEN;
 	const struct ab_route *to = find_route(&p->dst);
-	return is_specific(to) ? WAY_KERNELS : find_way(skb, s, p, to);
+	return is_specific(to) ? WAY_KERNELS : find_way(skb, p, to);
 }
 
 #endif

@@ -188,7 +188,7 @@ static __always_inline __u32 bounded_length(__u32 length, __u32 max)
 /*
  * Functions that are not static are verified once, for any arguments, instead of at every call for each state in which they are
  * called. The verifier knows the size of the memory behind a pointer argument, but not that it is not null. Linux 6.1 does not
- * accept such a pointer as key or value of a map, so these are in the scratch memory or on the function's own stack.
+ * accept such a pointer as key or value of a map, so these are in memory of the CPU or on the function's own stack.
  */
 
 /* After a call of another function, the verifier has forgotten the bounds of the packet's offsets. */
