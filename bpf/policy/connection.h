@@ -8,12 +8,7 @@
 #define ANABRANCH_POLICY_CONNECTION_H
 
 #include "../include/service.h"
-#include "inline.h"
-
-#define AB_TCP_FIN 0x01
-#define AB_TCP_SYN 0x02
-#define AB_TCP_RST 0x04
-#define AB_TCP_ACK 0x10
+#include "segment.h"
 
 /* The bits that a segment with `flags` adds to `state`. */
 static __always_inline __u32 ab_connection_learn(__u32 state, int by_server, __u8 flags)
@@ -36,7 +31,7 @@ static __always_inline __u32 ab_connection_learn(__u32 state, int by_server, __u
 /* Whether a segment is the first SYN of a new connection that replaces this one. */
 static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags)
 {
-	return state & AB_CONNECTION_CLOSED && (flags & (AB_TCP_SYN | AB_TCP_ACK)) == AB_TCP_SYN;
+	return state & AB_CONNECTION_CLOSED && ab_is_first_syn(flags);
 }
 
 /* How long it may be without a packet. */

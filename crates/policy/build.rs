@@ -10,7 +10,7 @@ use bindgen::callbacks::{
 
 const INCLUDE: &str = "../../bpf/include";
 /// The headers of `bpf/policy` that Rust calls functions of.
-const DECISIONS: [&str; 13] = [
+const DECISIONS: [&str; 14] = [
     "bins",
     "choose",
     "connection",
@@ -21,6 +21,7 @@ const DECISIONS: [&str; 13] = [
     "race",
     "rules",
     "session",
+    "tcp",
     "trace",
     "tries",
     "witness",
@@ -88,6 +89,7 @@ fn generate_contract(out: &Path) {
         .header(header("rules.h"))
         .header(header("service.h"))
         .header("../../bpf/policy/choose.h")
+        .header("../../bpf/policy/tcp.h")
         .header("../../bpf/policy/tries.h")
         // The comments of the headers are ordinary ones.
         .clang_arg("-fparse-all-comments")
@@ -101,7 +103,7 @@ fn generate_contract(out: &Path) {
         .blocklist_function(".*")
         .blocklist_type("ab_(addr|visit)")
         .rustified_enum(
-            "ab_(answer|dispatch|family|fate|granularity|load|role|spread|syn|verdict|why|without)",
+            "ab_(answer|dispatch|family|fate|granularity|hearing|load|role|spread|syn|verdict|why|without)",
         )
         .prepend_enum_name(false)
         .derive_default(true)
@@ -163,6 +165,7 @@ impl ParseCallbacks for Names {
             "AB_SIDE_CLIENT" | "AB_SIDE_LAN" | "AB_SIDE_SERVER" => "u8",
             _ if is_size => "usize",
             _ if name.ends_with("_NS") => "u64",
+            _ if name.starts_with("AB_TCP_") => "u8",
             _ => "u32",
         };
         Some(IntKind::Custom {

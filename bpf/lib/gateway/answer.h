@@ -240,7 +240,7 @@ __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 		return -1;
 	struct answer_head head;
 	__u32 length = ip_header_of(p->family) + sizeof(head.tcp);
-	if (!p->has_ports_header || p->tcp_flags & TCP_RST || bpf_skb_change_tail(skb, p->l3 + length, 0))
+	if (!p->has_ports_header || p->tcp_flags & AB_TCP_RST || bpf_skb_change_tail(skb, p->l3 + length, 0))
 		return -1;
 	__u64 pseudo = fill_answer(&head, p, &p->dst, IPPROTO_TCP, sizeof(head.tcp));
 	head.tcp.source = p->dport;

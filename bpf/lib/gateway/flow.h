@@ -9,6 +9,7 @@
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
 
+#include "../../policy/tcp.h"
 #include "../../policy/trace.h"
 #include "attempt.h"
 #include "endpoint.h"
@@ -252,13 +253,12 @@ __noinline int confirm_flow(struct ab_flow *lan)
 {
 	struct flow_room *s = flow_room();
 	const struct ab_settings *set = current_settings();
-	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED | AB_STATE_LEAVING;
-	if (!s || !set || !lan || lan->state & settled || table_flows() >= set->flows_max)
+	if (!s || !set || !lan || !ab_may_confirm(lan->state) || table_flows() >= set->flows_max)
 		return 0;
 	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
 	__u32 device = device_counted(lan);
 	struct ab_flow *wan = find_other(&s->lan_key, lan, &s->wan_key);
-	if (!wan || !claim_embryo(&s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED, settled))
+	if (!wan || !claim_embryo(&s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED, AB_STATE_SETTLED))
 		return 0;
 	mark_other(wan, &s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED);
 	table_add(1, 0);

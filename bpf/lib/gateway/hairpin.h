@@ -63,13 +63,13 @@ __noinline int meet_call(struct packet *p)
 {
 	struct flow_room *s = flow_room();
 	struct call call = { .packet = p, .link = AB_NO_TARGET };
-	if (!s || !p || !(p->tcp_flags & (TCP_SYN | TCP_RST)))
+	if (!s || !p || !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_RST)))
 		return AB_REASON_SPECIFIC_ROUTE;
 	find_kept();
 	bpf_loop(AB_MAX_LINKS, try_called, &call, 0);
 	if (call.link >= AB_MAX_LINKS)
 		return AB_REASON_SPECIFIC_ROUTE;
-	if (p->tcp_flags & TCP_RST)
+	if (p->tcp_flags & AB_TCP_RST)
 		return AB_REASON_HAIRPIN_RST;
 	s->opening.is_hairpin = 1;
 	s->opening.is_answer = !is_first_syn(p);

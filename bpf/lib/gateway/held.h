@@ -101,7 +101,7 @@ static __always_inline __u32 become_held(struct __sk_buff *skb, struct packet *p
 /* Makes a SYN the probe that stands for it. 0, or the reason of failure. */
 __noinline int become_probe(struct __sk_buff *skb, struct packet *p)
 {
-	__u8 flags = TCP_SYN | TCP_ACK;
+	__u8 flags = AB_TCP_SYN | AB_TCP_ACK;
 	if (!p)
 		return AB_REASON_MALFORMED;
 	__be32 number = bpf_htonl(p->seq), before = bpf_htonl(p->ack);

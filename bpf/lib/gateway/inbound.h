@@ -66,12 +66,12 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 {
 	if (!p->has_ports_header)
 		return 0;
-	if (!(flow->state & AB_STATE_CONFIRMED) && !(p->tcp_flags & TCP_RST)) {
+	if (!(flow->state & AB_STATE_CONFIRMED) && !(p->tcp_flags & AB_TCP_RST)) {
 		int misfit = follow_handshake_in(p, flow, key);
 		if (misfit || p->flags & PACKET_UNPROVEN)
 			return misfit;
 	}
-	if (p->tcp_flags & (TCP_RST | TCP_FIN)) {
+	if (p->tcp_flags & (AB_TCP_RST | AB_TCP_FIN)) {
 		int false_end = follow_end_in(p, flow, key);
 		if (false_end || p->flags & PACKET_UNPROVEN)
 			return false_end;
@@ -135,7 +135,7 @@ __noinline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flo
 	int bad = 0;
 	if (!p || !flow)
 		return AB_REASON_MALFORMED;
-	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN) {
+	if (p->proto == IPPROTO_TCP && p->tcp_flags & AB_TCP_SYN) {
 		const struct ab_link *link = link_at(link_index, p->family);
 		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
 	}
@@ -165,7 +165,7 @@ static __always_inline int is_usual_in(const struct __sk_buff *skb, const struct
 	if (p->flags & PACKET_TURNED || !is_under_way(flow) || p->ttl <= 1 || is_too_long_for_some(skb, p))
 		return 0;
 	return is_mapping(p->proto) ? is_same_addr(ab_first_remote(flow), &p->src)
-				    : !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
+				    : !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST));
 }
 
 static __always_inline int pass_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link)

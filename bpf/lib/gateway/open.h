@@ -253,9 +253,9 @@ static __always_inline __u32 become_external(union ab_addr *addr, const struct a
  * SYN, of which another may be an answer again; what joins has sent before what nobody here has seen. */
 static __always_inline __u32 number_before(const struct flow_room *s, const struct packet *p)
 {
-	if (s->opening.joins && !(p->tcp_flags & TCP_SYN))
+	if (s->opening.joins && !(p->tcp_flags & AB_TCP_SYN))
 		return TCP_PLAUSIBLE_WINDOW;
-	return is_asked(s) && !(p->tcp_flags & TCP_SYN);
+	return is_asked(s) && !(p->tcp_flags & AB_TCP_SYN);
 }
 
 /* Both entries of a flow on `link`, as s->decision says, but for the port. */
@@ -484,7 +484,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 	if (!s || !set || !p)
 		return AB_REASON_NOT_CONFIGURED;
 	/* A RST begins nothing. */
-	if (s->opening.joins && p->tcp_flags & TCP_RST)
+	if (s->opening.joins && p->tcp_flags & AB_TCP_RST)
 		return fall_back(AB_REASON_NO_FLOW_OUT);
 	int refused = admit(s, set, &o);
 	if (refused)

@@ -245,7 +245,7 @@ static __always_inline int refuse_unknown(struct flow_room *s, struct packet *p)
 		return AB_REASON_NOT_CONFIGURED;
 	s->opening.asked_link = link_of_asked(p);
 	if (is_asked(s))
-		return p->tcp_flags & TCP_RST ? BY_PREFIX : TO_OPEN;
+		return p->tcp_flags & AB_TCP_RST ? BY_PREFIX : TO_OPEN;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
 	if (routed_links(set, p->family)) {
@@ -296,18 +296,17 @@ static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, s
 			return give_to_helper(p);
 		return why != TO_OPEN || is_first_syn(p) || s->opening.is_hairpin ? why : refuse_unknown(s, p);
 	}
-	if (!is_first_syn(p)) {
-		if (!(flow->state & AB_STATE_REPLIED))
-			return 0;
-		if (flow->tried || ab_is_race(flow->tcp.tries) || flow->why == AB_WHY_PROBED) {
-			make_holder_key(&s->host_key, flow, &s->lan_key.local);
-			s->opening.class = flow->class;
-			remember_session(s, p, flow->link);
-		}
-		confirm_flow(flow);
+	if (is_first_syn(p))
+		return settle_syn(skb, p, s, flow);
+	if (!ab_completes_handshake(flow->state, p->tcp_flags))
 		return 0;
+	if (flow->tried || ab_is_race(flow->tcp.tries) || flow->why == AB_WHY_PROBED) {
+		make_holder_key(&s->host_key, flow, &s->lan_key.local);
+		s->opening.class = flow->class;
+		remember_session(s, p, flow->link);
 	}
-	return settle_syn(skb, p, s, flow);
+	confirm_flow(flow);
+	return 0;
 }
 
 static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p, struct flow_room *s)
@@ -448,7 +447,7 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flo
 	if (!p->has_ports_header || answers_challenge(p, flow))
 		return;
 	follow_tcp(flow, p);
-	if (p->tcp_flags & (TCP_FIN | TCP_RST))
+	if (p->tcp_flags & (AB_TCP_FIN | AB_TCP_RST))
 		follow_end_out(p, flow);
 }
 
@@ -482,7 +481,7 @@ static long ask_try(__u32 i, struct asking *a)
 /* Whether a segment of the host's may answer one try alone; tells by which number. */
 static __always_inline int answers_one_try(const struct packet *p, const struct ab_flow *flow, struct asking *a)
 {
-	a->is_reset = (p->tcp_flags & TCP_RST) != 0;
+	a->is_reset = (p->tcp_flags & AB_TCP_RST) != 0;
 	a->number = a->is_reset ? p->seq : p->ack - 1;
 	if (a->is_reset)
 		return p->seq > GUARD_ANSWERED && answers_challenge(p, flow);
@@ -572,7 +571,8 @@ static __always_inline int is_usual_out(struct __sk_buff *skb, const struct pack
 {
 	if (p->ifindex != flow->lan_ifindex || !is_under_way(flow) || p->ttl <= 1 || exceeds_mtu(skb, p, link->mtu))
 		return 0;
-	return is_mapping(p->proto) ? is_first_remote(p, flow) : !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
+	return is_mapping(p->proto) ? is_first_remote(p, flow)
+				    : !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST));
 }
 
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
@@ -602,7 +602,7 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 	if (!is_mapping(p->proto))
 		follow_tcp_out(p, flow);
 	count_tx(skb, p, flow, way);
-	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
+	if (p->proto == IPPROTO_TCP && p->tcp_flags & AB_TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
 	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, &flow->other_local, flow->other_port);
 	if (bad)
@@ -806,7 +806,7 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	/* Nobody on another device speaks for the host. */
 	if (!bad && p->ifindex != flow->lan_ifindex)
 		bad = check_source(p);
-	if (!bad && p->tcp_flags & (TCP_RST | TCP_SYN) && !is_first_syn(p)) {
+	if (!bad && p->tcp_flags & (AB_TCP_RST | AB_TCP_SYN) && !is_first_syn(p)) {
 		int way = answer_try(skb, p, flow);
 		if (way != OF_OWN_TRY)
 			return way;

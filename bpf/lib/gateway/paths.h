@@ -168,7 +168,7 @@ __noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 l
 __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 {
 	struct flow_room *s = flow_room();
-	if (!s || !p || !wan || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
+	if (!s || !p || !wan || (p->tcp_flags & (AB_TCP_SYN | AB_TCP_ACK)) != (AB_TCP_SYN | AB_TCP_ACK))
 		return 0;
 	__u32 sent = take_sent(wan);
 	if (!sent)

@@ -106,7 +106,7 @@ __noinline int let_in(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_TOO_BIG_IN;
 	__u64 hash = hash_of_asked(s, p->proto, &p->src, p->dport, p->sport);
 	enter_recent(row_in(&asked, hash), with_word(hash, index));
-	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN && clamp_mss(skb, p, link->mtu))
+	if (p->proto == IPPROTO_TCP && p->tcp_flags & AB_TCP_SYN && clamp_mss(skb, p, link->mtu))
 		return AB_REASON_REWRITE_FAILED;
 	if (store_address(skb, p, offsetof(struct ipv6hdr, daddr), &s->asked.local))
 		return AB_REASON_REWRITE_FAILED;

@@ -54,7 +54,7 @@ __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 	if (is_fragment(p) || exceeds_mtu(skb, p, link->mtu))
 		bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
 	p->new_id = p->id;
-	if (!bad && p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
+	if (!bad && p->proto == IPPROTO_TCP && p->tcp_flags & AB_TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
 	s->wan_key.local = p->src;
 	__u32 kept = become_external(&s->wan_key.local, link, side_of_link(s->decision.target, p->family));

@@ -119,7 +119,7 @@ static __always_inline int stray_to_host(struct __sk_buff *skb, const struct pac
 		return is_icmp_of_family(p) ? AB_REASON_NO_FLOW_IN : AB_REASON_OTHER_PROTOCOL;
 	if (!p->has_ports_header || has_socket(skb, p))
 		return AB_REASON_NO_FLOW_IN;
-	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (AB_TCP_SYN | AB_TCP_ACK)) == AB_TCP_SYN)
 		return AB_REASON_STRAY_SYN;
 	return AB_REASON_STRAY;
 }

@@ -43,7 +43,7 @@ __noinline int report_opening(struct packet *p)
 __noinline int hear_survey(struct packet *p, __u32 link)
 {
 	struct ab_question_key *key = question_room();
-	if (!key || !p || p->proto != IPPROTO_TCP || (p->tcp_flags & (TCP_RST | TCP_ACK)) != TCP_RST)
+	if (!key || !p || p->proto != IPPROTO_TCP || (p->tcp_flags & (AB_TCP_RST | AB_TCP_ACK)) != AB_TCP_RST)
 		return 0;
 	__builtin_memset(key, 0, sizeof(*key));
 	__builtin_memcpy(&key->remote, &p->src, sizeof(key->remote));

@@ -25,16 +25,11 @@ static __always_inline __u64 timer_of(const struct sweep_walk *walk, const struc
 				      const struct ab_flow *flow)
 {
 	const struct ab_settings *set = walk->settings;
-	__u32 state = flow->state;
 	if (key->proto == IPPROTO_UDP)
 		return set->udp_ns;
 	if (is_icmp(key->proto))
 		return set->icmp_ns;
-	if (state & AB_STATE_CLOSED && walk->result->pressure)
-		return AB_PRESSED_CLOSED_NS;
-	if (!(state & AB_STATE_CONFIRMED))
-		return set->embryo_ns;
-	return state & AB_STATE_CLOSED ? set->tcp_transitory_ns : set->tcp_established_ns;
+	return ab_tcp_timer_ns(set, flow->state, walk->result->pressure);
 }
 
 static __always_inline int has_run_out(const struct sweep_walk *walk, const struct ab_flow_key *key,
@@ -171,9 +166,9 @@ static long end_entry(__u32 index, struct end_walk *walk)
 	if (is_busy(&key, flow, ending->seen_before_ns))
 		return 0;
 	if (key.proto == IPPROTO_TCP) {
-		if (!(flow->state & (AB_STATE_CONFIRMED | AB_STATE_ROUTED)))
+		if (!ab_ends_with_link(flow->state))
 			return 0;
-		if (!(flow->state & (AB_STATE_CLOSED | AB_STATE_ROUTED)) && !report_ended(&key, flow)) {
+		if (ab_is_told_of_end(flow->state) && !report_ended(&key, flow)) {
 			ending->unfinished = 1;
 			return 1;
 		}

@@ -34,7 +34,7 @@ static __always_inline int follow_tcp(struct ab_flow *flow, const struct packet 
 {
 	if (!flow->tcp.end || is_after(p->end, flow->tcp.end))
 		flow->tcp.end = p->end;
-	if (!(p->tcp_flags & TCP_ACK) || (flow->tcp.ack && !is_after(p->ack, flow->tcp.ack)))
+	if (!(p->tcp_flags & AB_TCP_ACK) || (flow->tcp.ack && !is_after(p->ack, flow->tcp.ack)))
 		return 0;
 	flow->tcp.ack = p->ack;
 	return 1;
@@ -44,8 +44,7 @@ static __always_inline int follow_tcp(struct ab_flow *flow, const struct packet 
 static __always_inline void learn_fin(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 whose)
 {
 	learn_state(lan, whose);
-	__u32 both = AB_STATE_FIN_LOCAL | AB_STATE_FIN_REMOTE;
-	if ((lan->state & both) == both)
+	if (ab_is_finished(lan->state))
 		close_flow(lan_key, lan);
 }
 
@@ -60,11 +59,11 @@ static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, con
 						     const struct ab_flow *wan)
 {
 	if (!(lan->state & AB_STATE_REPLIED))
-		return (p->tcp_flags & TCP_ACK) && p->ack == lan->tcp.end ? RST_EXACT : RST_FALSE;
+		return (p->tcp_flags & AB_TCP_ACK) && p->ack == lan->tcp.end ? RST_EXACT : RST_FALSE;
 	if (!lan->tcp.ack) { /* The host has not acknowledged the SYN it was answered with. */
 		if (p->seq != wan->tcp.end)
 			return RST_FALSE;
-		return (p->tcp_flags & TCP_ACK) && p->ack == lan->tcp.end ? RST_EXACT : RST_PLAUSIBLE;
+		return (p->tcp_flags & AB_TCP_ACK) && p->ack == lan->tcp.end ? RST_EXACT : RST_PLAUSIBLE;
 	}
 	if (p->seq == lan->tcp.ack)
 		return RST_EXACT;
@@ -84,7 +83,7 @@ static __always_inline struct ab_flow *find_attempt(const struct ab_flow_key *wa
 /* Whether it acknowledges what the LAN host's SYN occupies: who sends that has seen the SYN. */
 static __always_inline int acknowledges_syn(const struct packet *p, const struct ab_flow *lan)
 {
-	return p->tcp_flags & TCP_ACK && is_behind_syn(p->ack, lan);
+	return p->tcp_flags & AB_TCP_ACK && is_behind_syn(p->ack, lan);
 }
 
 /* The same without NAT, where a flow may have joined a connection under way: what it knows of the host's numbers is a window (open.h),
@@ -93,7 +92,7 @@ static __always_inline int acknowledges_host(const struct packet *p, const struc
 {
 	if (lan->tcp.end - lan->tcp.isn < TCP_PLAUSIBLE_WINDOW)
 		return acknowledges_syn(p, lan);
-	return p->tcp_flags & TCP_ACK && is_plausible(p->ack, lan->tcp.end);
+	return p->tcp_flags & AB_TCP_ACK && is_plausible(p->ack, lan->tcp.end);
 }
 
 /* A segment that has come for an attempt whose SYN waits: unless it answers a probe, it answers nothing. The reason for which it
@@ -103,7 +102,7 @@ static __noinline int follow_probe(struct packet *p, const struct ab_flow_key *l
 {
 	struct flow_room *s = flow_room();
 	__u32 link = wan_key->side - AB_SIDE_LINK(0);
-	if (!s || (p->tcp_flags & (TCP_RST | TCP_ACK)) != TCP_RST || p->seq != lan->tcp.isn ||
+	if (!s || (p->tcp_flags & (AB_TCP_RST | AB_TCP_ACK)) != AB_TCP_RST || p->seq != lan->tcp.isn ||
 	    lan->state & AB_STATE_CLOSED)
 		return AB_REASON_BAD_HANDSHAKE;
 	struct ab_traffic *t = traffic_at(lan->class, link & (AB_MAX_LINKS - 1), p->family);
@@ -130,7 +129,7 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 		return AB_REASON_BAD_HANDSHAKE;
 	if (ab_waits(lan->tcp.tries))
 		return follow_probe(p, &lan_key, lan, wan_key);
-	if (p->tcp_flags & TCP_RST) {
+	if (p->tcp_flags & AB_TCP_RST) {
 		switch (judge_rst_in(p, lan, wan)) {
 		case RST_EXACT:
 			close_flow(&lan_key, lan);
@@ -155,9 +154,9 @@ static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan
 {
 	struct ab_flow_key key;
 	make_usual_key(&key, p);
-	if (p->tcp_flags & TCP_FIN)
+	if (p->tcp_flags & AB_TCP_FIN)
 		learn_fin(&key, lan, AB_STATE_FIN_LOCAL);
-	if (p->tcp_flags & TCP_RST)
+	if (p->tcp_flags & AB_TCP_RST)
 		close_flow(&key, lan);
 	return 0;
 }
@@ -165,35 +164,17 @@ static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan
 /* In the link entry, in the place of the number that a guard has acknowledged: the host's RST to that has left. */
 #define GUARD_ANSWERED 1
 
-/*
- * Whether it is how a guard before the remote end answers the SYN of a stranger ("safe reset"): a SYN/ACK that acknowledges another
- * number. The host resets that (RFC 9293 section 3.10.7.3), which proves that it is there, and its next SYN is let through. Each try
- * meets a guard of its own.
- */
-static __always_inline int is_guarded(const struct packet *p, const struct ab_flow *lan)
+/* What the host is to reset, which answers no SYN of its own. */
+static __always_inline int take_challenge(struct packet *p)
 {
-	return p->end - p->seq == 1 && p->tcp_flags & TCP_SYN && !(lan->state & (AB_STATE_REPLIED | AB_STATE_CLOSED));
+	p->flags |= PACKET_CHALLENGE | PACKET_UNPROVEN;
+	return 0;
 }
 
-/*
- * Whether what does not answer the SYN is of a remote end that has an earlier connection of the same ends still, in TIME-WAIT or
- * half open: a bare ACK with that one's numbers (RFC 9293 section 3.10.7.4). The host, which waits for the answer, resets that
- * connection (section 3.10.7.3), and its next SYN is heard. Who forges it has a RST sent, to whom the host called, that he could
- * have sent himself.
- */
-static __always_inline int is_challenge(const struct packet *p, const struct ab_flow_key *wan_key,
-					const struct ab_flow *wan, const struct ab_flow *lan)
-{
-	return p->seq == p->end && !(lan->state & (AB_STATE_REPLIED | AB_STATE_CLOSED)) &&
-	       is_other_of(lan, wan_key, wan);
-}
-
-/* The host's RST in answer to either: it bears the number that was acknowledged, and says nothing of this flow. Without NAT what it
- * answers has answered the flow. */
+/* Whether it is the host's RST to that. */
 static __always_inline int answers_challenge(const struct packet *p, const struct ab_flow *lan)
 {
-	return p->tcp_flags & TCP_RST && !(lan->state & (AB_STATE_REPLIED | AB_STATE_ROUTED)) &&
-	       !is_behind_syn(p->seq, lan);
+	return ab_answers_challenge(lan->state, p->tcp_flags, is_behind_syn(p->seq, lan));
 }
 
 /* The remote end answered: the LAN entry learns it, so that what the host sends next confirms the flow. */
@@ -242,6 +223,20 @@ static __always_inline int follows_bare_syn(const struct packet *p, const struct
 	return wan->embryo && p->seq == wan->host + 1;
 }
 
+/* What acknowledges the SYN of a try, unless another try has won before. 0, or the reason to drop it. */
+static __always_inline int follow_answer(struct packet *p, struct ab_flow_key *lan_key, struct ab_flow *lan,
+					 struct ab_flow_key *wan_key, struct ab_flow *wan)
+{
+	int answer = answer_attempt(p, lan_key, lan, wan_key);
+	if (answer == AB_ANSWER_LATE)
+		return AB_REASON_LATE_ANSWER;
+	if (answer == AB_ANSWER_FIRST)
+		learn_answer(p, wan, lan->link);
+	if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)
+		learn_reply(lan_key, lan, wan);
+	return wan->state & AB_STATE_REPLIED ? 0 : AB_REASON_BAD_HANDSHAKE;
+}
+
 /*
  * A segment from the remote end before the handshake is known to have gone both ways. Of several tries the one that is
  * answered first is the flow's. 0, or the reason to drop it.
@@ -265,41 +260,46 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	}
 	if (ab_waits(lan->tcp.tries))
 		return AB_REASON_BAD_HANDSHAKE;
-	if (is_first_syn(p))
+	struct ab_segment segment = {
+		.length = p->end - p->seq,
+		.flags = p->tcp_flags,
+		.acks_syn = acknowledges_syn(p, lan),
+		.follows_syn = follows_bare_syn(p, wan),
+	};
+	switch (ab_hear(lan->state, wan->state, &segment)) {
+	case AB_HEARING_SYN:
 		return follow_bare_syn(p, &lan_key, lan, wan_key, wan);
-	if (!acknowledges_syn(p, lan)) {
-		if (is_guarded(p, lan) && holds_try(&lan_key, lan, wan_key))
-			wan->tcp.isn = p->ack;
-		else if (!is_challenge(p, wan_key, wan, lan))
+	case AB_HEARING_GUARD:
+		/* Each try meets a guard of its own. */
+		if (!holds_try(&lan_key, lan, wan_key))
 			return AB_REASON_BAD_HANDSHAKE;
-		p->flags |= PACKET_CHALLENGE | PACKET_UNPROVEN;
+		wan->tcp.isn = p->ack;
+		return take_challenge(p);
+	case AB_HEARING_EARLIER:
+		return is_other_of(lan, wan_key, wan) ? take_challenge(p) : AB_REASON_BAD_HANDSHAKE;
+	case AB_HEARING_ANSWER:
+		return follow_answer(p, &lan_key, lan, wan_key, wan);
+	case AB_HEARING_LATE:
+		return AB_REASON_LATE_ANSWER;
+	case AB_HEARING_MORE:
 		return 0;
+	default:
+		return AB_REASON_BAD_HANDSHAKE;
 	}
-	if (p->tcp_flags & TCP_SYN || follows_bare_syn(p, wan)) {
-		if ((lan->state & (AB_STATE_CLOSED | AB_STATE_REPLIED)) == AB_STATE_CLOSED)
-			return AB_REASON_LATE_ANSWER;
-		int answer = answer_attempt(p, &lan_key, lan, wan_key);
-		if (answer == AB_ANSWER_LATE)
-			return AB_REASON_LATE_ANSWER;
-		if (answer == AB_ANSWER_FIRST)
-			learn_answer(p, wan, lan->link);
-		if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)
-			learn_reply(&lan_key, lan, wan);
-	}
-	return wan->state & AB_STATE_REPLIED ? 0 : AB_REASON_BAD_HANDSHAKE;
 }
 
 /* The reason for which a segment from a link leaves that answers a try that is over; 0 if it is none. */
 static __noinline int answers_loser(struct packet *p, struct ab_flow_key *wan_key)
 {
-	if (p->proto != IPPROTO_TCP || !p->has_ports_header || !(p->tcp_flags & (TCP_SYN | TCP_RST)))
+	if (p->proto != IPPROTO_TCP || !p->has_ports_header || !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_RST)))
 		return 0;
 	struct ab_loser *loser = bpf_map_lookup_elem(&losers, wan_key);
 	if (!loser)
 		return 0;
-	if ((p->tcp_flags & (TCP_RST | TCP_ACK)) == TCP_RST)
+	if ((p->tcp_flags & (AB_TCP_RST | AB_TCP_ACK)) == AB_TCP_RST)
 		return p->seq == loser->isn ? AB_REASON_PROBE_LATE : 0;
-	if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK) || p->ack - loser->isn - 1 >= 0x10000)
+	if ((p->tcp_flags & (AB_TCP_SYN | AB_TCP_ACK)) != (AB_TCP_SYN | AB_TCP_ACK) ||
+	    p->ack - loser->isn - 1 >= 0x10000)
 		return 0;
 	learn_loser(p, loser, wan_key->side - AB_SIDE_LINK(0));
 	return AB_REASON_LATE_ANSWER;

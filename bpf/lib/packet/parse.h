@@ -20,6 +20,7 @@
 
 #include "../../include/anabranch.h"
 #include "../../policy/inline.h"
+#include "../../policy/segment.h"
 #include "addr.h"
 #include "map.h"
 #include "skb.h"
@@ -77,11 +78,6 @@ struct icmphdr {
 #define IP_DONT_FRAGMENT 0x4000
 #define IP_OFFSET_MASK 0x1fff
 
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
-
 enum packet_kind {
 	PACKET_FLOW,	   /* TCP, UDP or ICMP echo, with its ports */
 	PACKET_ICMP_ERROR, /* about a packet of a flow */
@@ -131,7 +127,7 @@ struct packet {
 
 static __always_inline int is_first_syn(const struct packet *p)
 {
-	return (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	return ab_is_first_syn(p->tcp_flags);
 }
 
 /* The parsed packet and the key of its flow, in memory outside of the stack. */
@@ -309,10 +305,10 @@ static __always_inline int judge_header(context *ctx, const struct iphdr *ip, __
 /* Every segment except the first SYN and some RSTs has an ACK, and at most one of SYN, RST and FIN (RFC 9293). */
 static __always_inline int has_sane_flags(__u8 flags)
 {
-	__u8 begins_or_breaks = flags & (TCP_SYN | TCP_RST);
+	__u8 begins_or_breaks = flags & (AB_TCP_SYN | AB_TCP_RST);
 	if (!begins_or_breaks)
-		return flags & TCP_ACK;
-	return begins_or_breaks != (TCP_SYN | TCP_RST) && !(flags & TCP_FIN);
+		return flags & AB_TCP_ACK;
+	return begins_or_breaks != (AB_TCP_SYN | AB_TCP_RST) && !(flags & AB_TCP_FIN);
 }
 
 static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp, void *end, __u32 l4_length)
@@ -329,7 +325,7 @@ static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp,
 		return AB_REASON_TCP_FLAGS;
 	p->seq = bpf_ntohl(tcp->seq);
 	p->ack = bpf_ntohl(tcp->ack_seq);
-	p->end = p->seq + (l4_length - header) + !!(p->tcp_flags & TCP_SYN) + !!(p->tcp_flags & TCP_FIN);
+	p->end = p->seq + (l4_length - header) + !!(p->tcp_flags & AB_TCP_SYN) + !!(p->tcp_flags & AB_TCP_FIN);
 	p->l4_header = header;
 	p->kind = PACKET_FLOW;
 	return 0;

@@ -55,7 +55,7 @@ static __noinline void follow_client(struct service_room *room, struct ab_connec
 	const struct ab_connection *now = &room->connection;
 	turn_key(&room->server, &room->client, client);
 	struct ab_connection *server = find_connection(&room->server);
-	if (!server || !(room->packet.tcp_flags & TCP_ACK) || server->end - room->packet.ack > ACK_WINDOW)
+	if (!server || !(room->packet.tcp_flags & AB_TCP_ACK) || server->end - room->packet.ack > ACK_WINDOW)
 		return;
 	client->ifindex = server->ifindex = now->ifindex;
 	client->layer3 = server->layer3 = now->layer3;
@@ -148,7 +148,7 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	struct ab_connection *server = find_connection(&room->server);
 	if (!server)
 		return AB_SERVICE_REASON_NOT_OURS;
-	if (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) {
+	if (p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST)) {
 		turn_key(&room->client, &room->server, server);
 		struct ab_connection *client = find_connection(&room->client);
 		if (client)

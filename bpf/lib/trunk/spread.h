@@ -50,7 +50,7 @@ static __always_inline __u32 load_tcp(struct __sk_buff *skb, __u32 l4, struct po
 		return 0;
 	}
 	*ports = tcp.ports;
-	return !!(tcp.flags & TCP_SYN);
+	return !!(tcp.flags & AB_TCP_SYN);
 }
 
 static __always_inline void load_icmp(struct __sk_buff *skb, struct packet *ip, struct ports *ports)

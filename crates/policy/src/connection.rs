@@ -37,13 +37,8 @@ mod tests {
     use super::*;
     use crate::abi::{
         CONNECTION_ANSWERED, CONNECTION_CLOSED, CONNECTION_ESTABLISHED, CONNECTION_FIN_CLIENT,
-        CONNECTION_FIN_SERVER,
+        CONNECTION_FIN_SERVER, TCP_ACK as ACK, TCP_FIN as FIN, TCP_RST as RST, TCP_SYN as SYN,
     };
-
-    const FIN: u8 = 1;
-    const SYN: u8 = 2;
-    const RST: u8 = 4;
-    const ACK: u8 = 16;
 
     fn run(segments: &[(Sender, u8)]) -> u32 {
         let segments = segments.iter();

@@ -17,13 +17,14 @@ mod native {
         Flowlet as ab_flowlet, Gauge as ab_gauge, Gauges as ab_gauges, Leader as ab_leader,
         Path as ab_path, Paths as ab_paths, Prefix as ab_prefix, Request as ab_request,
         RuleAddr as ab_rule_addr, Rules as ab_rules, RulesByAddr as ab_rules_by_addr,
-        RulesByPort as ab_rules_by_port, Set as ab_set, Silence as ab_silence,
-        Sublinks as ab_sublinks, Target as ab_target, Traits as ab_traits,
-        Witnesses as ab_witnesses,
+        RulesByPort as ab_rules_by_port, Segment as ab_segment, Set as ab_set,
+        Settings as ab_settings, Silence as ab_silence, Sublinks as ab_sublinks,
+        Target as ab_target, Traits as ab_traits, Witnesses as ab_witnesses,
     };
 
     type ab_answer = u32;
     type ab_family = u32;
+    type ab_hearing = u32;
     type ab_syn = u32;
 
     include!(concat!(env!("OUT_DIR"), "/decisions.rs"));
@@ -145,6 +146,14 @@ decisions! {
     fn ab_tries_judge(tries: u32, current: u32, from: u32) -> u32;
     fn ab_tries_answered(tries: u32, current: u32, winner: u32) -> u32;
     fn ab_witness(of_link: &mut abi::Witnesses, host: u32, end: u32, now_ns: u64) -> u32;
+    fn ab_may_confirm(state: u32) -> bool;
+    fn ab_completes_handshake(state: u32, flags: u8) -> bool;
+    fn ab_answers_challenge(state: u32, flags: u8, is_of_flow: bool) -> bool;
+    fn ab_is_finished(state: u32) -> bool;
+    fn ab_hear(state: u32, of_try: u32, segment: &abi::Segment) -> u32;
+    fn ab_tcp_timer_ns(set: &abi::Settings, state: u32, is_pressed: bool) -> u64;
+    fn ab_ends_with_link(state: u32) -> bool;
+    fn ab_is_told_of_end(state: u32) -> bool;
     fn ab_connection_learn(state: u32, by_server: bool, flags: u8) -> u32;
     fn ab_connection_gives_way(state: u32, flags: u8) -> bool;
     fn ab_connection_timer_ns(state: u32) -> u64;

@@ -34,7 +34,7 @@
 //! A connection attempt that was not answered in time goes on over another link, or takes all links at once in a race ([`Choice::may_race`]);
 //! [`tries`] says which answer wins.
 //!
-//! What a segment does to the state of a service's connection says [`connection`].
+//! What a segment does to the state of a flow of the gateway says [`tcp`], to that of a service's connection [`connection`].
 //!
 //! [`abi`] mirrors the whole contract between programs and user space; [`reasons`], [`trunk_reasons`] and [`service_reasons`] name every way
 //! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
@@ -51,6 +51,7 @@ mod known;
 pub mod paths;
 pub mod splitmix;
 pub mod spread;
+pub mod tcp;
 pub mod tries;
 mod vectors;
 pub mod witness;

@@ -7,13 +7,10 @@ mod orders;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anabranch_core::{ClassId, LinkId, Opening as Opened, Time};
 use anabranch_peers::Table;
-use anabranch_policy::abi::{
-    BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_REPLIED, Traffic, Traits,
-};
+use anabranch_policy::abi::{BePort, Choice, SIDE_ROUTED, STATE_CLOSED, Settings, Traffic, Traits};
 use anabranch_policy::paths::{Paths, Prefix};
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::witness::Witnesses;
@@ -22,14 +19,13 @@ use anabranch_policy::{Gauges, Rules, Tried};
 use super::told::{Told, Try};
 use crate::draws::Draws;
 use crate::net::{FlowId, Net, SideId};
-use crate::tcp::Segment;
 
 /// The stream of the gateway's random numbers; those of links are their numbers.
 const STREAM: u64 = 1 << 40;
 /// `nat.tcp_unanswered` of the gateway's configuration.
-const UNANSWERED: Duration = Duration::from_secs(240);
+const UNANSWERED_NS: u64 = 240_000_000_000;
 /// `nat.tcp_established`.
-const ESTABLISHED: Duration = Duration::from_secs(7440);
+const ESTABLISHED_NS: u64 = 7_440_000_000_000;
 
 /// The two addresses of a flow, as numbers of user and server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,29 +83,6 @@ impl Entry {
 
     fn is(&self, state: u32) -> bool {
         self.state & state == state
-    }
-
-    /// It ended before its SYN was answered.
-    fn is_refused(&self) -> bool {
-        self.state & (STATE_CLOSED | STATE_REPLIED) == STATE_CLOSED
-    }
-
-    /// Whether a segment of its remote end belongs to a connection whose SYN was answered.
-    fn has_heard(&self, segment: &Segment) -> bool {
-        self.is(STATE_REPLIED) && (self.is(STATE_CONFIRMED) || !is_earlier(segment.ack))
-    }
-
-    /// Whether a bare ACK is of an earlier connection of its ends (`is_challenge` of bpf/lib/gateway/tcp.h).
-    fn is_challenged(&self, ack: &Segment) -> bool {
-        self.state & (STATE_REPLIED | STATE_CLOSED) == 0 && is_earlier(ack.ack)
-    }
-
-    /// That takes it away when it is idle for longer (`timer_of` of bpf/lib/gateway/sweep.h).
-    fn timer(&self) -> Duration {
-        match self.is(STATE_CONFIRMED) {
-            true => ESTABLISHED,
-            false => UNANSWERED,
-        }
     }
 
     fn note(&mut self, state: u32, holds: bool) {
@@ -180,7 +153,7 @@ struct Silent {
     /// Its timer.
     runs_out: Time,
     link: LinkId,
-    confirmed: bool,
+    ends_with_link: bool,
     class: ClassId,
     charged: Option<u32>,
 }
@@ -202,6 +175,8 @@ pub(super) enum Heard {
 #[derive(Debug)]
 pub struct Nat {
     rules: Box<Rules>,
+    /// How long flows may be idle.
+    settings: Box<Settings>,
     /// Links without NAT, as bits.
     routed: u64,
     /// By class.
@@ -266,6 +241,11 @@ impl Nat {
     pub(super) fn new(links: usize, routed: u64, seed: u64) -> Self {
         Nat {
             rules: Rules::none(),
+            settings: Box::new(Settings {
+                embryo_ns: UNANSWERED_NS,
+                tcp_established_ns: ESTABLISHED_NS,
+                ..Settings::default()
+            }),
             routed,
             choices: vec![Choice::default()],
             entries: Vec::new(),

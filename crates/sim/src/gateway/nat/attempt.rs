@@ -3,7 +3,9 @@
 
 use anabranch_core::{LinkId, Time};
 use anabranch_policy::abi::{Answer, STATE_CLOSED};
+use anabranch_policy::tcp::{self, Hearing};
 
+use super::follow::arrived;
 use super::{Entry, Nat};
 use crate::net::{Packet, SideId};
 
@@ -130,7 +132,10 @@ impl Nat {
             return None;
         }
         let current = (entry.link(), entry.peer);
-        if entry.is_refused() || entry.attempt.waits() || !earlier && current != (link, from) {
+        if entry.attempt.waits() || !earlier && current != (link, from) {
+            return None;
+        }
+        if tcp::hear(entry.state, 0, &arrived(&packet.segment)) != Hearing::Answer {
             return None;
         }
         if entry.attempt.answer(link.0) != Answer::First {

@@ -4,7 +4,9 @@ use anabranch_core::{LinkId, Time};
 use anabranch_policy::Tried;
 use anabranch_policy::abi::{
     STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL, STATE_FIN_REMOTE, STATE_REPLIED, STATE_ROUTED,
+    TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN,
 };
+use anabranch_policy::tcp::{self, Hearing};
 
 use super::{Heard, NO_ENTRY, Nat, Silent, is_earlier};
 use crate::net::{Net, Packet, SideId};
@@ -19,31 +21,36 @@ impl Nat {
         segment: &Segment,
         bytes: u32,
     ) -> Option<(LinkId, SideId)> {
-        let kind = segment.kind;
+        let flags = flags_of(segment.kind);
         let entry = self.entries.get_mut(opener.index())?;
         if entry.opener != opener {
             return None;
         }
         entry.seen = net.now();
-        let confirms = entry.is(STATE_REPLIED) && !entry.is(STATE_CONFIRMED) && kind != Kind::Syn;
+        let confirms = !entry.is(STATE_CONFIRMED) && tcp::completes_handshake(entry.state, flags);
         let is_open = entry.tried != Tried::default() || entry.attempt.is_race() || entry.probed;
-        let moved = confirms && is_open;
         // What has ended stays among the embryos.
-        entry.note(STATE_CONFIRMED, confirms && !entry.is(STATE_CLOSED));
-        entry.note(STATE_FIN_LOCAL, kind == Kind::Fin);
-        let (link, peer) = (entry.link(), entry.peer);
-        let is_of_flow = entry.state & (STATE_REPLIED | STATE_ROUTED) != 0;
-        let resets = kind == Kind::Rst && (is_of_flow || !is_earlier(segment.number));
-        let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || resets;
-        let class = entry.class;
-        if let Some(flow) = net.flow_of(opener).filter(|_| moved) {
+        entry.note(STATE_CONFIRMED, confirms && tcp::may_confirm(entry.state));
+        let (link, peer, class) = (entry.link(), entry.peer, entry.class);
+        let ends = flags & (TCP_FIN | TCP_RST) != 0
+            && !tcp::answers_challenge(entry.state, flags, !is_earlier(segment.number));
+        if ends {
+            self.follow_end(opener.index(), flags, STATE_FIN_LOCAL);
+        }
+        if let Some(flow) = net.flow_of(opener).filter(|_| confirms && is_open) {
             self.remember(net, flow, class, link);
         }
         self.count_tx(link, bytes);
-        if over {
-            self.close(opener.index());
-        }
         Some((link, peer))
+    }
+
+    /// A FIN or RST of one end, of whose FIN the state has this bit.
+    fn follow_end(&mut self, place: usize, flags: u8, fin: u32) {
+        let entry = &mut self.entries[place];
+        entry.note(fin, flags & TCP_FIN != 0);
+        if flags & TCP_RST != 0 || tcp::is_finished(entry.state) {
+            self.close(place);
+        }
     }
 
     /// A packet from a link (`follow_tcp_in` of bpf/lib/gateway/inbound.h).
@@ -61,16 +68,20 @@ impl Nat {
         if !is_own && self.earlier_peer(packet.to, link) != Some(packet.from) {
             return Heard::Stray;
         }
-        match segment.kind {
-            _ if entry.attempt.waits() => return Heard::Early,
-            Kind::Rst => {}
-            Kind::SynAck if is_own && !entry.is_refused() => {}
-            Kind::SynAck => return Heard::Stray,
-            _ if is_own && entry.has_heard(segment) => {}
-            Kind::Ack if is_own && entry.is_challenged(segment) => return Heard::Challenge,
-            _ => return Heard::Early,
+        if entry.attempt.waits() {
+            return Heard::Early;
         }
-        self.entries[place].note(STATE_REPLIED, segment.kind == Kind::SynAck);
+        // A RST ends the flow whatever it is for, and a confirmed flow has its handshake behind it.
+        let is_judged = segment.kind != Kind::Rst && !(is_own && entry.is(STATE_CONFIRMED));
+        let of_try = if is_own { entry.state } else { 0 };
+        let heard = is_judged.then(|| tcp::hear(entry.state, of_try, &arrived(segment)));
+        match heard {
+            None | Some(Hearing::More) => {}
+            Some(Hearing::Answer) if is_own => self.entries[place].note(STATE_REPLIED, true),
+            Some(Hearing::Answer | Hearing::Late) => return Heard::Stray,
+            Some(Hearing::Earlier) if is_own => return Heard::Challenge,
+            Some(_) => return Heard::Early,
+        }
         self.hear(now, link, packet, is_own);
         Heard::InFlow
     }
@@ -106,8 +117,6 @@ impl Nat {
         let (place, segment) = (packet.to.index(), &packet.segment);
         let entry = &mut self.entries[place];
         entry.seen = now;
-        entry.note(STATE_FIN_REMOTE, segment.kind == Kind::Fin);
-        let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || segment.kind == Kind::Rst;
         let traffic = &mut self.traffic[link.index()];
         traffic.rx_packets += 1;
         traffic.rx_bytes += u64::from(packet.bytes);
@@ -122,8 +131,8 @@ impl Nat {
             // What another link without NAT brings says nothing of the one that the flow's packets take.
             traffic.rx_progress += u64::from(is_own || !is_routed);
         }
-        if over {
-            self.close(place);
+        if matches!(segment.kind, Kind::Fin | Kind::Rst) {
+            self.follow_end(place, flags_of(segment.kind), STATE_FIN_REMOTE);
         }
     }
 
@@ -134,9 +143,9 @@ impl Nat {
         };
         if !entry.is(STATE_CLOSED) {
             let silent = Silent {
-                runs_out: entry.seen + entry.timer(),
+                runs_out: entry.seen + tcp::timer(&self.settings, entry.state, false),
                 link: entry.link(),
-                confirmed: entry.is(STATE_CONFIRMED),
+                ends_with_link: tcp::ends_with_link(entry.state),
                 class: entry.class,
                 charged: entry.charged,
             };
@@ -145,5 +154,27 @@ impl Nat {
         self.entries[opener.index()] = NO_ENTRY;
         self.earlier.remove(&opener.index());
         self.told.forget(opener.index());
+    }
+}
+
+/// As they stand in TCP's header.
+fn flags_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::Syn => TCP_SYN,
+        Kind::SynAck => TCP_SYN | TCP_ACK,
+        Kind::Data | Kind::Ack => TCP_ACK,
+        Kind::Fin => TCP_FIN | TCP_ACK,
+        Kind::Rst => TCP_RST,
+    }
+}
+
+/// A segment of the remote end, as the decision on it has it.
+pub(super) fn arrived(segment: &Segment) -> tcp::Segment {
+    let flags = flags_of(segment.kind);
+    tcp::Segment {
+        length: u32::from(segment.payload_bytes) + u32::from(flags & (TCP_SYN | TCP_FIN) != 0),
+        flags,
+        acks_syn: u8::from(!is_earlier(segment.ack)),
+        ..tcp::Segment::default()
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Opening as Opened, Question, Time};
 use anabranch_peers::Table;
-use anabranch_policy::abi::{Choice, STATE_CLOSED, STATE_CONFIRMED, STATE_ROUTED};
+use anabranch_policy::abi::{Choice, STATE_CLOSED};
 use anabranch_policy::paths::{Prefix, syn_sent};
-use anabranch_policy::{PerFamily, Rules};
+use anabranch_policy::{PerFamily, Rules, tcp};
 
-use super::{NO_ENTRY, Nat, Silent, grow};
+use super::{NO_ENTRY, Nat, grow};
 use crate::gateway::FAMILY;
 use crate::net::Net;
 use crate::tcp::{Kind, Segment};
@@ -54,15 +54,15 @@ impl Nat {
         let mut ended = Ended::default();
         for place in 0..self.entries.len() {
             let entry = self.entries[place];
-            let stays = !entry.is(STATE_CONFIRMED) && !entry.is(STATE_ROUTED);
-            if stays || (entry.class, entry.link()) != (class, link) {
+            let is_there = (entry.class, entry.link()) == (class, link);
+            if !is_there || !tcp::ends_with_link(entry.state) {
                 continue;
             }
-            if !entry.is(STATE_CLOSED) && entry.is(STATE_ROUTED) {
-                ended.udp += 1;
-            } else if !entry.is(STATE_CLOSED) {
+            if tcp::is_told_of_end(entry.state) {
                 ended.tcp += 1;
                 net.tell(Segment::bare(Kind::Rst), entry.peer, entry.opener);
+            } else if !entry.is(STATE_CLOSED) {
+                ended.udp += 1;
             }
             self.close(place);
             self.entries[place] = NO_ENTRY;
@@ -77,11 +77,9 @@ impl Nat {
 
     /// The same of those whose host went away: how many there were.
     fn end_silent(&mut self, class: ClassId, link: LinkId) -> u64 {
-        let is_routed = self.is_routed(link);
-        let ends = |it: &Silent| it.confirmed || is_routed;
         let (gone, stays): (BTreeMap<_, _>, _) = std::mem::take(&mut self.silent)
             .into_iter()
-            .partition(|(it, _)| ends(it) && (it.class, it.link) == (class, link));
+            .partition(|(it, _)| it.ends_with_link && (it.class, it.link) == (class, link));
         self.silent = stays;
         for (silent, flows) in &gone {
             self.release(silent.class, silent.charged, *flows as u32);
