@@ -265,13 +265,15 @@ fn begin_gateway(
 /// The environment variables that tell a command about the link it checks.
 fn about((link, family): &(String, Family), via: &Via) -> BTreeMap<String, String> {
     let about = [
-        ("LINK", link.clone()),
-        ("FAMILY", family.to_string()),
+        ("LINK", Some(link.clone())),
+        ("FAMILY", Some(family.to_string())),
         ("DEVICE", via.device.clone()),
-        ("ADDRESS", via.source.to_string()),
+        ("ADDRESS", Some(via.source.to_string())),
     ];
-    let about = about.map(|(name, value)| (format!("ANABRANCH_{name}"), value));
-    about.into()
+    let about = about.into_iter();
+    about
+        .filter_map(|(name, value)| Some((format!("ANABRANCH_{name}"), value?)))
+        .collect()
 }
 
 /// This host.

@@ -40,7 +40,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     pub(super) fn via(&self, link: LinkId, family: Family) -> Option<Via> {
         let view = self.told.links.get(&link)?;
         Some(Via {
-            device: self.link_of(link)?.device.clone(),
+            device: Some(self.link_of(link)?.device.clone()),
             source: view.path(family)?.external,
             resolvers: view.paths[family].resolvers.clone(),
             untracked: self.surroundings.lets_untracked_pass(),

@@ -434,14 +434,15 @@ impl Surroundings for FakeHost {
         via: Via,
     ) -> impl Future<Output = Option<Answer>> + Send + 'static {
         let world = self.world.lock().unwrap();
+        let device = via.device.as_deref().expect("a link has a device");
         let is_lost = match inquiry {
             Inquiry::Target(target) => world.filtered.contains(&target),
             Inquiry::Length { bytes, .. } => {
-                let carries = world.carries.get(&via.device[..]);
+                let carries = world.carries.get(device);
                 carries.is_some_and(|carries| bytes > *carries)
             }
         };
-        let dead = is_lost || world.dead.contains(&via.device.as_str());
+        let dead = is_lost || world.dead.contains(&device);
         let sends_nothing = world.sends_nothing;
         async move {
             if sends_nothing {

@@ -236,7 +236,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let via = Via {
-            device: "lo".to_owned(),
+            device: Some("lo".to_owned()),
             source: Ipv4Addr::LOCALHOST.into(),
             resolvers: Vec::new(),
             untracked: false,

@@ -68,14 +68,15 @@ sockopt_impl!(
     libc::c_int
 );
 
-/// The link a probe leaves by: bound to the device and to the address, so that no routing rule can send it elsewhere.
+/// How a probe leaves this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via {
-    /// The link's.
-    pub device: String,
-    /// The link's external address.
+    /// The device of the link that it asks about: no routing rule can send it elsewhere. `None`: the host's own routing decides, as for
+    /// a host that is reached like any other.
+    pub device: Option<String>,
+    /// The link's external address, or any: unspecified, the host's routing chooses one of that family.
     pub source: IpAddr,
-    /// Who resolves names over it.
+    /// Who resolves names for it.
     pub resolvers: Vec<IpAddr>,
     /// Whether the kernel's connection tracking is to leave it out, by our table of nftables.
     pub untracked: bool,
@@ -100,7 +101,7 @@ impl Via {
             // A router's advertisement sets that of the device (RFC 4861 section 6.3.4), also to one that leads nowhere.
             socket.set_unicast_hops_v6(HOP_LIMIT)?;
         }
-        socket.bind_device(Some(self.device.as_bytes()))?;
+        socket.bind_device(self.device.as_deref().map(str::as_bytes))?;
         socket.bind(&self.any_port().into())?;
         if self.untracked {
             socket.set_mark(UNTRACKED_MARK)?;
@@ -364,8 +365,8 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::probe::ask;
-    use anabranch_core::checks::Target;
+    use crate::probe::{ask, test};
+    use anabranch_core::checks::{Outcome, Target};
 
     const DEADLINE: Duration = Duration::from_secs(5);
     const BRIEFLY: Duration = Duration::from_millis(100);
@@ -376,7 +377,7 @@ mod tests {
 
     fn loopback() -> Via {
         Via {
-            device: "lo".to_owned(),
+            device: Some("lo".to_owned()),
             source: Ipv4Addr::LOCALHOST.into(),
             resolvers: Vec::new(),
             untracked: false,
@@ -605,10 +606,37 @@ mod tests {
         sockets.contains(&format!(":{port:04X} 02 "))
     }
 
+    /// As the servers of a service are: no link leads to them.
+    #[tokio::test]
+    async fn without_a_device_the_routes_of_the_host_lead_to_whom_is_asked() {
+        for (any, localhost) in [
+            (
+                IpAddr::from(Ipv4Addr::UNSPECIFIED),
+                Ipv4Addr::LOCALHOST.into(),
+            ),
+            (
+                IpAddr::from(Ipv6Addr::UNSPECIFIED),
+                Ipv6Addr::LOCALHOST.into(),
+            ),
+        ] {
+            let via = Via {
+                device: None,
+                source: any,
+                ..loopback()
+            };
+            let listener = TcpListener::bind((localhost, 0)).await.unwrap();
+            let port = Target::Tcp(listener.local_addr().unwrap());
+            for target in [port, Target::Icmp(localhost)] {
+                let tested = test(target.clone(), via.clone(), DEADLINE).await;
+                assert_eq!(tested, Outcome::Success, "{target}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_device_that_is_gone_is_an_error() {
         let via = Via {
-            device: "gone0".to_owned(),
+            device: Some("gone0".to_owned()),
             ..loopback()
         };
         assert!(
