@@ -9,9 +9,10 @@ use anabranch_core::{
     Family, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest,
     Question, TargetSpec, Time, is_dark, lengths,
 };
+use anabranch_policy::abi::MAX_LINKS;
 
 use crate::classes::ClassSlots;
-use crate::config::{Config, LINKS_MAX};
+use crate::config::Config;
 use crate::plane::Which;
 use crate::slots::Slots;
 
@@ -22,7 +23,7 @@ pub struct Driver {
     /// Incremented with every configuration.
     generation: u64,
     /// The generation in which a slot got another link. Older probes do not belong to that link.
-    changed: [u64; LINKS_MAX],
+    changed: [u64; MAX_LINKS],
 }
 
 /// A probe to send. Its answer has to be reported with all of this.
@@ -87,7 +88,7 @@ impl Driver {
             core: anabranch_core::Driver::new(balancer),
             slots: slots.clone(),
             generation: 0,
-            changed: [0; LINKS_MAX],
+            changed: [0; MAX_LINKS],
         })
     }
 
@@ -106,7 +107,7 @@ impl Driver {
             config.availability.clone(),
         )?;
         self.generation += 1;
-        for link in (0..LINKS_MAX as u16).map(LinkId) {
+        for link in (0..MAX_LINKS as u16).map(LinkId) {
             if slots.name(link) != self.slots.name(link) {
                 self.changed[link.index()] = self.generation;
             }

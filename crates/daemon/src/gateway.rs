@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use anabranch_api::{Finding, Response};
 use anabranch_core::{ClassCounters, ClassId, Family, LinkId, Time};
+use anabranch_policy::abi::MAX_LINKS;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::classes::ClassSlots;
-use crate::config::{Config, LINKS_MAX, Link};
+use crate::config::{Config, Link};
 use crate::driver::{Driver, ProbeOrder};
 use crate::host::{Moved, Ways};
 use crate::meter::Meter;
@@ -208,7 +209,7 @@ fn any_of([first, last]: [u16; 2]) -> u16 {
 }
 
 fn all_links() -> impl Iterator<Item = LinkId> {
-    (0..LINKS_MAX as u16).map(LinkId)
+    (0..MAX_LINKS as u16).map(LinkId)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use anabranch_core::Family;
 use anabranch_core::checks::{Health, Test};
+use anabranch_policy::abi::MAX_LINKS;
 
-use crate::config::LINKS_MAX;
 use crate::plane::LinkId;
 use anabranch_api::LinkAction;
 
@@ -27,7 +27,7 @@ impl TryFrom<BTreeMap<String, u16>> for Slots {
         let is_one_each = distinct.len() == numbers.len();
         let is_there = distinct
             .last()
-            .is_none_or(|last| usize::from(*last) < LINKS_MAX);
+            .is_none_or(|last| usize::from(*last) < MAX_LINKS);
         match is_one_each && is_there {
             true => Ok(Self(numbers)),
             false => Err("links have numbers of others, or that no link has"),
@@ -36,7 +36,7 @@ impl TryFrom<BTreeMap<String, u16>> for Slots {
 }
 
 impl Slots {
-    /// Assigns numbers to `names`, at most [`LINKS_MAX`]. Known names keep theirs.
+    /// Assigns numbers to `names`, at most [`MAX_LINKS`]. Known names keep theirs.
     pub fn assign<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Self {
         let kept = names
             .clone()
@@ -73,7 +73,7 @@ impl Slots {
 
     fn free(&self, former: &Self) -> u16 {
         let taken = |slots: &Self, number: u16| slots.0.values().any(|other| *other == number);
-        (0..LINKS_MAX as u16)
+        (0..MAX_LINKS as u16)
             .filter(|number| !taken(self, *number))
             .min_by_key(|number| (taken(former, *number), *number))
             .expect("the configuration allows no more links than there are numbers")
@@ -157,8 +157,8 @@ mod tests {
     fn a_freed_number_is_given_away_last() {
         let slots = Slots::default().assign(["fiber", "lte"].into_iter());
         assert_eq!(assign(&slots, &["lte", "cable"]), [1, 2]);
-        let names: Vec<String> = (0..LINKS_MAX).map(|i| format!("l{i}")).collect();
+        let names: Vec<String> = (0..MAX_LINKS).map(|i| format!("l{i}")).collect();
         let full = slots.assign(names.iter().map(String::as_str));
-        assert_eq!(full.iter().count(), LINKS_MAX);
+        assert_eq!(full.iter().count(), MAX_LINKS);
     }
 }

@@ -1,5 +1,6 @@
 //! What policies choose among: a row for each kind of target, with all that files and people are told of it.
 
+use anabranch_config::{BadInput, Source};
 use anabranch_policy::abi::{MAX_LINKS, MAX_TARGETS};
 use serde::{Serialize, Serializer};
 
@@ -69,6 +70,35 @@ impl Target {
     /// What is known of it.
     pub fn row(self) -> &'static TargetRow {
         &TARGETS[self as usize]
+    }
+
+    /// The tables that a file has of them under `key`, in its order. There are no more than policies choose among, and all have a `share`
+    /// (a weight, a rate), or none has.
+    pub fn tables<N: AsRef<str>, T>(
+        self,
+        source: &Source<'_>,
+        key: &[&str],
+        tables: impl IntoIterator<Item = (N, T)>,
+        (share, has_share): (&str, impl Fn(&T) -> bool),
+    ) -> Result<Vec<(N, T)>, BadInput> {
+        let TargetRow {
+            word, plural, max, ..
+        } = self.row();
+        let mut tables: Vec<_> = tables.into_iter().collect();
+        if tables.len() > *max {
+            let problem = format!("{} {plural}; at most {max} are allowed", tables.len());
+            return Err(source.bad(key, problem));
+        }
+        tables.sort_by_key(|(name, _)| source.position(&[key, &[name.as_ref()]].concat()));
+        let lacks = tables.iter().find(|(_, table)| !has_share(table));
+        match lacks {
+            Some((name, _)) if tables.iter().any(|(_, table)| has_share(table)) => {
+                let problem =
+                    format!("has no {share} but others have; give every {word} a {share}, or none");
+                Err(source.bad(&[key, &[name.as_ref()]].concat(), problem))
+            }
+            _ => Ok(tables),
+        }
     }
 }
 

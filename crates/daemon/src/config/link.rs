@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use anabranch_config::{LineRate, Rate, Source, is_name};
+use anabranch_core::catalogue;
 use anabranch_core::checks::{Check, Target};
 use anabranch_core::{Family, Kind, LinkSpec, OnReturn};
 use anabranch_policy::PerFamily;
@@ -16,8 +17,6 @@ use super::words::Inbound;
 use crate::error::BadInput;
 use crate::probe::{DEFAULT_TARGETS, portal_pages};
 
-/// Links of one gateway.
-pub const LINKS_MAX: usize = anabranch_policy::abi::MAX_LINKS;
 const LINK_NAME_CHARS_MAX: usize = 32;
 
 /// One ISP access line.
@@ -125,25 +124,9 @@ pub(super) fn links(
             r#"no link; write link.NAME = { device = "eth1", down = "500mbit", up = "100mbit" }"#,
         ));
     }
-    if tables.len() > LINKS_MAX {
-        return Err(source.bad(
-            &["link"],
-            format!("{} links; at most {LINKS_MAX} are allowed", tables.len()),
-        ));
-    }
-    let mut tables: Vec<_> = tables.into_iter().collect();
-    tables.sort_by_key(|(name, _)| source.position(&["link", name]));
-    let weighted = tables.iter().any(|(_, table)| table.weight.is_some());
-    if let Some((name, _)) = tables
-        .iter()
-        .find(|(_, table)| weighted && table.weight.is_none())
-    {
-        return Err(source.bad(
-            &["link", name],
-            "has no weight but others have; give every link a weight, or none",
-        ));
-    }
-    tables
+    let weight = ("weight", |table: &LinkTable| table.weight.is_some());
+    catalogue::Target::Link
+        .tables(source, &["link"], tables, weight)?
         .into_iter()
         .map(|(name, table)| link(source, name, table, (probe, captive), on_return))
         .collect()

@@ -30,7 +30,7 @@ use crate::{services, trunk};
 pub(crate) use addresses::is_of_one_host;
 pub(crate) use claims::{Claim, check_claims, claim};
 pub use gateway::Config;
-pub use link::{LINKS_MAX, Link};
+pub use link::Link;
 pub use nat::{Limits, Nat};
 pub use words::{Fallback, Forwards, Inbound, LanSources, UdpFilter};
 

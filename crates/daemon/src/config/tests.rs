@@ -8,7 +8,7 @@ use anabranch_core::checks::Target;
 use anabranch_core::rules::Direction;
 use anabranch_core::rules::file::Remark;
 use anabranch_core::{Algorithm, Family};
-use anabranch_policy::abi::RESERVED_MAX;
+use anabranch_policy::abi::{MAX_LINKS, RESERVED_MAX};
 
 use super::*;
 
@@ -493,7 +493,7 @@ fn names_and_numbers_of_links_are_bounded() {
         error("lan = [\"eth0\"]\nlink.\"a b\" = { device = \"eth1\" }"),
         r#"link."a b" = { device = "eth1" }: a link's name has 1 to 32 letters, digits, '-' and '_'"#
     );
-    let many: String = (0..=LINKS_MAX)
+    let many: String = (0..=MAX_LINKS)
         .map(|i| format!("link.l{i}.device = \"eth{}\"\n", i + 1))
         .collect();
     assert!(

@@ -189,24 +189,9 @@ fn sublinks(
         let problem = r#"no sublink; write trunk.sublink.NAME = { device = "eth1", via = "10.0.0.2", rate = "100mbit" }"#;
         return Err(source.bad(&key, problem));
     }
-    let max = Target::Sublink.row().max;
-    if tables.len() > max {
-        let problem = format!("{} sublinks; at most {max} are allowed", tables.len());
-        return Err(source.bad(&key, problem));
-    }
-    let mut tables: Vec<_> = tables.into_iter().collect();
-    tables.sort_by_key(|(name, _)| source.position(&["trunk", "sublink", name]));
-    let rated = tables.iter().any(|(_, table)| table.rate.is_some());
-    if let Some((name, _)) = tables
-        .iter()
-        .find(|(_, table)| rated && table.rate.is_none())
-    {
-        return Err(source.bad(
-            &["trunk", "sublink", name],
-            "has no rate but others have; give every sublink a rate, or none",
-        ));
-    }
-    tables
+    let rate = ("rate", |table: &SublinkTable| table.rate.is_some());
+    Target::Sublink
+        .tables(source, &key, tables, rate)?
         .into_iter()
         .map(|(name, table)| sublink(source, name, table))
         .collect()

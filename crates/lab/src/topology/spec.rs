@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_core::PerFamily;
+use anabranch_core::catalogue::Target;
 use anabranch_scenario::{Declared, Families, Family, Hosts, NEAREST, Tcp, hops_to};
 use anabranch_testbed::emulator::LinkShape;
 
@@ -18,7 +19,6 @@ pub(crate) const CLIENTS: Hosts = Hosts {
     network: Ipv6Addr::new(0xfd00, 0x80, 0, 0, 0, 0, 0, 0),
 };
 pub(super) const CLIENTS_MAX: u16 = 10_000;
-const LINKS_MAX: usize = 16;
 /// The web server's IPv4 address.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 /// Each address of the web server is the next.
@@ -195,8 +195,9 @@ impl LabSpec {
         if !(1..=CLIENTS_MAX).contains(&self.clients) {
             return wrong("clients", &self.clients, format!("1 to {CLIENTS_MAX}"));
         }
-        if !(1..=LINKS_MAX).contains(&self.isps.len()) {
-            return wrong("isps", &self.isps.len(), format!("1 to {LINKS_MAX}"));
+        let links_max = Target::Link.row().max;
+        if !(1..=links_max).contains(&self.isps.len()) {
+            return wrong("isps", &self.isps.len(), format!("1 to {links_max}"));
         }
         if !(1..=Self::SERVERS_MAX).contains(&self.servers) {
             return wrong(

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::{BadInput, Bytes, Rate, Share, Source, Span, did_you_mean, is_name};
+use anabranch_core::catalogue::Target;
 use anabranch_core::multilink;
 
 use super::written::{
@@ -17,7 +18,6 @@ use crate::{
     Network, Passage, Probe, Queue, Red, Site, TraceSource, Trunk,
 };
 
-const LINKS_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 32;
 pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
 const DELAY_DEFAULT: Duration = Duration::from_millis(10);
@@ -98,20 +98,8 @@ pub(super) fn network(
 
 fn site(lines: &Lines<'_>, file: &File) -> Result<Site, BadInput> {
     let source = lines.source;
-    let count = file.link.len();
-    if count > LINKS_MAX {
-        let problem = format!("{count} links; at most {LINKS_MAX} are allowed");
-        return Err(source.bad(&["link"], problem));
-    }
-    let mut tables: Vec<_> = file.link.iter().collect();
-    tables.sort_by_key(|(name, _)| source.position(&["link", name]));
-    let weighted = tables.iter().any(|(_, table)| table.weight.is_some());
-    if let Some((name, _)) = tables.iter().find(|(_, t)| weighted && t.weight.is_none()) {
-        return Err(source.bad(
-            &["link", name],
-            "has no weight but others have; give every link a weight, or none",
-        ));
-    }
+    let weight = ("weight", |table: &&LinkTable| table.weight.is_some());
+    let tables = Target::Link.tables(source, &["link"], &file.link, weight)?;
     let shared = shared(lines, file)?;
     let links = tables
         .into_iter()
@@ -235,8 +223,9 @@ fn declared(written: Option<DeclaredText>) -> Declared {
 fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     let bad = |key: &str, problem: String| Err(lines.source.bad(&["trunk", key], problem));
     let sublinks = u64::from(table.sublinks);
-    if !(1..=LINKS_MAX as u64).contains(&sublinks) {
-        return bad("sublinks", format!("a trunk has 1 to {LINKS_MAX} sublinks"));
+    let max = Target::Sublink.row().max;
+    if !(1..=max as u64).contains(&sublinks) {
+        return bad("sublinks", format!("a trunk has 1 to {max} sublinks"));
     }
     let each = LineTable {
         rate: None,
