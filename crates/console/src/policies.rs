@@ -6,19 +6,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anabranch_config::{BadInput, did_you_mean};
-use anabranch_core::catalogue::{Cost, Page, Parts, Sent, TARGETS, Target, TargetRow};
+use anabranch_core::catalogue::{Cost, Page, Parts, Sent, TARGETS, TargetKind, TargetRow};
 use anabranch_core::measure::Distance;
 use serde::Serialize;
 
 use crate::output::{print, print_json};
-use crate::table::{self, Columns, Facts};
+use crate::table::{self, Columns, Details};
 use observed::{Observed, observed};
 
 /// A policy, in the words that a configuration uses for a tuple.
 #[derive(Serialize)]
 struct Shown {
     name: &'static str,
-    target: Target,
+    target: TargetKind,
     measure: &'static str,
     /// How far away that looks which paths are compared by.
     distance: &'static str,
@@ -160,7 +160,7 @@ fn every(period: Duration) -> String {
 
 /// All that is known of a policy.
 fn shown(page: &Page) -> String {
-    let mut facts = Facts::default();
+    let mut facts = Details::default();
     let TargetRow { plural, max, .. } = page.target.row();
     facts.add("among", format!("{plural}, at most {max}{}", default(page)));
     if let Some(key) = page.key {

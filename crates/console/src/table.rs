@@ -59,9 +59,9 @@ fn lines(table: &Table, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
 }
 
 /// What is known of one thing, a line for each word or more where the terminal is narrow.
-pub struct Facts(Table);
+pub struct Details(Table);
 
-impl Default for Facts {
+impl Default for Details {
     fn default() -> Self {
         let mut table = Table::new();
         table.load_preset(comfy_table::presets::NOTHING);
@@ -75,7 +75,7 @@ impl Default for Facts {
     }
 }
 
-impl Facts {
+impl Details {
     /// A fact, beside the word for it.
     pub fn add(&mut self, word: &str, fact: impl Into<String>) {
         let word = Style::new().dim().apply_to(word).to_string();
@@ -83,7 +83,7 @@ impl Facts {
     }
 }
 
-impl std::fmt::Display for Facts {
+impl std::fmt::Display for Details {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         lines(&self.0, f)
     }

@@ -30,7 +30,7 @@ pub use named::{UnknownAlgorithm, configured, names};
 use own::own;
 pub use own::{ExtendError, extend};
 pub use page::Page;
-pub use target::{TARGETS, Target, TargetRow};
+pub use target::{TARGETS, TargetKind, TargetRow};
 
 /// Of a name.
 pub(crate) const NAME_CHARS_MAX: usize = 32;
@@ -474,19 +474,19 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 }
 
 /// The rows of one kind of target.
-pub fn of(target: Target) -> impl Iterator<Item = &'static Row> {
+pub fn of(target: TargetKind) -> impl Iterator<Item = &'static Row> {
     of_target(rows(), target)
 }
 
 fn of_target(
     rows: impl Iterator<Item = &'static Row>,
-    target: Target,
+    target: TargetKind,
 ) -> impl Iterator<Item = &'static Row> {
     rows.filter(move |row| row.policy.facts().target() == target)
 }
 
 /// What is used where nothing is named.
-pub fn default(target: Target) -> &'static Row {
+pub fn default(target: TargetKind) -> &'static Row {
     find(target, target.row().default).expect("a row of the table")
 }
 
@@ -496,7 +496,7 @@ pub(crate) fn find_any(name: &str) -> Option<&'static Row> {
 }
 
 /// The row of this name or alias. Case does not matter.
-pub fn find(target: Target, name: &str) -> Option<&'static Row> {
+pub fn find(target: TargetKind, name: &str) -> Option<&'static Row> {
     let rows = || of_target(all(), target);
     let is = |known: &str| known.eq_ignore_ascii_case(name);
     rows()
@@ -506,7 +506,7 @@ pub fn find(target: Target, name: &str) -> Option<&'static Row> {
 
 /// The policy that `text` names, with its parameter after it if it takes one there: `flowlet 50ms`. `None` if the name is
 /// nobody's.
-pub fn parse(target: Target, text: &str) -> Option<Result<Policy, String>> {
+pub fn parse(target: TargetKind, text: &str) -> Option<Result<Policy, String>> {
     let Some((name, parameter)) = text.split_once(' ') else {
         return find(target, text).map(|row| Ok(row.policy));
     };

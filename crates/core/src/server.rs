@@ -4,7 +4,7 @@ use anabranch_policy::Dispatch;
 use serde::{Serialize, Serializer};
 
 use crate::algorithm::{DISPATCHES, word_of};
-use crate::catalogue::{Cost, Facts, Parts, Target};
+use crate::catalogue::{Cost, Facts, Parts, TargetKind};
 
 /// What the data path of a service does at each connection; nothing is measured in between. Each policy is a row of the
 /// [`catalogue`](crate::catalogue).
@@ -19,8 +19,8 @@ pub struct ServerPolicy {
 }
 
 impl Facts for ServerPolicy {
-    fn target(&self) -> Target {
-        Target::Server
+    fn target(&self) -> TargetKind {
+        TargetKind::Server
     }
 
     fn parts(&self) -> Parts {

@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_config::Span;
-use anabranch_core::catalogue::{Cost, Facts, Needs, Page, Parameter, Parts, Sent, Target, in_s};
+use anabranch_core::catalogue::{
+    Cost, Facts, Needs, Page, Parameter, Parts, Sent, TargetKind, in_s,
+};
 use anabranch_core::measure::Distance;
 
 use crate::peer::{Addresses, Bgp, Metric, Peer};
@@ -237,8 +239,8 @@ impl Peer {
 }
 
 impl Facts for Peer {
-    fn target(&self) -> Target {
-        Target::Link
+    fn target(&self) -> TargetKind {
+        TargetKind::Link
     }
 
     fn parts(&self) -> Parts {

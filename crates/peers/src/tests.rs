@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use anabranch_core::catalogue::{self as of_gateways, Target};
+use anabranch_core::catalogue::{self as of_gateways, TargetKind};
 use anabranch_core::{LinkId, Time};
 
 use super::*;
@@ -253,6 +253,6 @@ fn every_name_is_complete_and_nobody_elses() {
         let page = row.page();
         assert_eq!(row.peer.to_string(), row.name);
         assert!(!page.cost.state.is_empty() && !page.parts.dispatch.is_empty());
-        assert_eq!(of_gateways::find(Target::Link, row.name), None);
+        assert_eq!(of_gateways::find(TargetKind::Link, row.name), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anabranch_core::Algorithm;
-use anabranch_core::catalogue::{self, ExtendError, Facts, Page, Row, TARGETS, Target};
+use anabranch_core::catalogue::{self, ExtendError, Facts, Page, Row, TARGETS, TargetKind};
 use anabranch_core::multilink::Spread;
 use anabranch_peers::{Peer, catalogue as peers};
 use serde::Serialize;
@@ -51,17 +51,19 @@ impl Policy {
 
     /// The policy that `text` names, with its parameter after it if it takes one there: `flowlet 50ms`, `BGP 60s`. `None` if the
     /// name is nobody's.
-    pub fn parse(target: Target, text: &str) -> Option<Result<Policy, String>> {
+    pub fn parse(target: TargetKind, text: &str) -> Option<Result<Policy, String>> {
         match catalogue::parse(target, text) {
             Some(policy) => Some(policy.map(Policy::Product)),
-            None if target == Target::Link => Some(peers::parse(text)?.map(Policy::Peer)),
+            None if target == TargetKind::Link => Some(peers::parse(text)?.map(Policy::Peer)),
             None => None,
         }
     }
 
     /// What may be written for each policy of this kind of target.
-    pub fn spellings(target: Target) -> impl Iterator<Item = String> {
-        let of_peers = peers::ROWS.iter().filter(move |_| target == Target::Link);
+    pub fn spellings(target: TargetKind) -> impl Iterator<Item = String> {
+        let of_peers = peers::ROWS
+            .iter()
+            .filter(move |_| target == TargetKind::Link);
         let of_catalogue = catalogue::of(target).flat_map(Row::spellings);
         of_catalogue.chain(of_peers.flat_map(peers::Row::spellings))
     }
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn no_policy_of_ones_own_takes_a_peers_name() {
-        let Some(row) = catalogue::find(Target::Link, "RR") else {
+        let Some(row) = catalogue::find(TargetKind::Link, "RR") else {
             panic!("a row of the table");
         };
         let own = Row {

@@ -1,6 +1,6 @@
 //! Peers in the gateway's place, in virtual time: who escapes what, and when.
 
-use anabranch_core::catalogue::{Facts, Target};
+use anabranch_core::catalogue::{Facts, TargetKind};
 use anabranch_peers::catalogue::ROWS;
 use anabranch_scenario::{Beyond, Change, Direction, Loss, Place, Policy, Record, Scenario};
 
@@ -40,7 +40,7 @@ fn cut(nat: bool, place: Place, end_s: u64) -> Scenario {
 }
 
 fn peer(name: &str) -> Policy {
-    let policy = Policy::parse(Target::Link, name);
+    let policy = Policy::parse(TargetKind::Link, name);
     policy.unwrap_or_else(|| panic!("{name}")).unwrap()
 }
 

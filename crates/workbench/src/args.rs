@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anabranch_config::did_you_mean;
 use anabranch_console::args::hinted;
-use anabranch_core::catalogue::{self, Target, UnknownAlgorithm};
+use anabranch_core::catalogue::{self, TargetKind, UnknownAlgorithm};
 use anabranch_core::{Algorithm, Typed};
 use anabranch_experiment::Seeds;
 use anabranch_scenario::{Families, World};
@@ -360,7 +360,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(10..=3600))]
     pub seconds: u16,
     /// One of `anabranch policies`, or a tuple: '{ measure = "active", dispatch = "weighted" }'
-    #[arg(long, value_name = "NAME", default_value = catalogue::default(Target::Link).name, value_parser = gateway_policy)]
+    #[arg(long, value_name = "NAME", default_value = catalogue::default(TargetKind::Link).name, value_parser = gateway_policy)]
     pub policy: Typed<Algorithm>,
     /// Address families of users, links and server; of both, each download takes one
     #[arg(long, value_name = "4|6|both", default_value_t)]
@@ -389,7 +389,7 @@ fn gateway_policy(text: &str) -> Result<Typed<Algorithm>, String> {
     named.map(Typed::from).map_err(|error| {
         format!(
             "{error}{}",
-            did_you_mean(text, catalogue::names(Target::Link))
+            did_you_mean(text, catalogue::names(TargetKind::Link))
         )
     })
 }

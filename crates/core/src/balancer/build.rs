@@ -2,7 +2,7 @@
 
 use anabranch_policy::abi::{self, MAX_CLASSES, TIERS_MAX};
 
-use crate::catalogue::Target;
+use crate::catalogue::TargetKind;
 use crate::class::{ClassId, ClassSpec, Classes};
 use crate::config::{Config, ConfigError};
 use crate::link::{LinkId, LinkSpec, RateNeed};
@@ -11,7 +11,7 @@ use crate::link::{LinkId, LinkSpec, RateNeed};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum BuildError {
-    #[error("there are {0} links, allowed: 1 to {max}", max = Target::Link.row().max)]
+    #[error("there are {0} links, allowed: 1 to {max}", max = TargetKind::Link.row().max)]
     LinkCount(usize),
     #[error(
         "policy `{algorithm}` needs {need} of link `{link}`: declare it, or choose a policy that needs no rate"
@@ -40,7 +40,7 @@ pub enum BuildError {
 }
 
 pub(super) fn check_links(links: &[LinkSpec]) -> Result<(), BuildError> {
-    if links.is_empty() || links.len() > Target::Link.row().max {
+    if links.is_empty() || links.len() > TargetKind::Link.row().max {
         return Err(BuildError::LinkCount(links.len()));
     }
     let weighted = links.iter().any(|spec| spec.weight.is_some());

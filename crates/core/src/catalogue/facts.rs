@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Target;
+use super::TargetKind;
 use crate::link::RateNeed;
 use crate::measure::Distance;
 
 /// What a policy says of itself, whatever runs it. What most say is the default.
 pub trait Facts {
     /// What it chooses among.
-    fn target(&self) -> Target;
+    fn target(&self) -> TargetKind;
 
     /// Its tuple in words.
     fn parts(&self) -> Parts;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_policy::Dispatch;
 
-use super::{Cost, Facts, Needs, Parameter, Parts, Sent, Target, in_ms, in_s};
+use super::{Cost, Facts, Needs, Parameter, Parts, Sent, TargetKind, in_ms, in_s};
 use crate::algorithm::{Algorithm, Retry, Weighting};
 use crate::link::RateNeed;
 use crate::measure::{self, Distance};
@@ -17,8 +17,8 @@ const SEGMENT_BYTES: u32 = 40;
 pub(super) struct PacketByPacket;
 
 impl Facts for PacketByPacket {
-    fn target(&self) -> Target {
-        Target::Link
+    fn target(&self) -> TargetKind {
+        TargetKind::Link
     }
 
     fn parts(&self) -> Parts {
@@ -48,8 +48,8 @@ impl Facts for PacketByPacket {
 }
 
 impl Facts for Algorithm {
-    fn target(&self) -> Target {
-        Target::Link
+    fn target(&self) -> TargetKind {
+        TargetKind::Link
     }
 
     fn parts(&self) -> Parts {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anabranch_config::did_you_mean;
 
-use super::{Policy, Target, default, find, of, parse, row_of};
+use super::{Policy, TargetKind, default, find, of, parse, row_of};
 use crate::algorithm::Algorithm;
 
 impl Algorithm {
@@ -20,7 +20,7 @@ impl Algorithm {
 
 impl Default for Algorithm {
     fn default() -> Self {
-        let Policy::Gateway(algorithm) = default(Target::Link).policy else {
+        let Policy::Gateway(algorithm) = default(TargetKind::Link).policy else {
             unreachable!("a gateway's default")
         };
         algorithm
@@ -36,14 +36,14 @@ impl fmt::Display for Algorithm {
 
 /// A name that is no gateway's policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown policy `{name}`, allowed: {}", names(Target::Link).collect::<Vec<_>>().join(", "))]
+#[error("unknown policy `{name}`, allowed: {}", names(TargetKind::Link).collect::<Vec<_>>().join(", "))]
 pub struct UnknownAlgorithm {
     /// As it was given.
     pub name: String,
 }
 
 /// Every name that a configuration may use for a policy of these targets, of links the default first.
-pub fn names(target: Target) -> impl Iterator<Item = &'static str> {
+pub fn names(target: TargetKind) -> impl Iterator<Item = &'static str> {
     let configurable = of(target).filter(|row| row.policy.facts().is_configurable());
     configurable.map(|row| row.name)
 }
@@ -52,7 +52,7 @@ pub fn names(target: Target) -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// If it is none that a configuration may name, with what is allowed.
-pub fn configured(target: Target, written: Option<&str>) -> Result<Policy, String> {
+pub fn configured(target: TargetKind, written: Option<&str>) -> Result<Policy, String> {
     let Some(text) = written else {
         return Ok(default(target).policy);
     };
@@ -72,7 +72,7 @@ impl FromStr for Algorithm {
 
     /// Case does not matter.
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        match find(Target::Link, name).map(|row| row.policy) {
+        match find(TargetKind::Link, name).map(|row| row.policy) {
             Some(Policy::Gateway(algorithm)) => Ok(algorithm),
             _ => Err(UnknownAlgorithm {
                 name: name.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cost, Facts, Needs, Parameter, Parts, Row, Sent, Target, default};
+use super::{Cost, Facts, Needs, Parameter, Parts, Row, Sent, TargetKind, default};
 use crate::measure::Distance;
 
 /// All that people are told of a policy.
@@ -17,7 +17,7 @@ pub struct Page {
     /// Where it is defined.
     pub source: &'static str,
     /// What it chooses among.
-    pub target: Target,
+    pub target: TargetKind,
     /// The key of a configuration that may name it; none of what is for scenarios alone.
     pub key: Option<&'static str>,
     /// It is used where nothing is named.

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 /// A kind of target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum TargetKind {
     /// Access lines of a site.
     Link,
     /// Lines of a trunk.
@@ -19,7 +19,7 @@ pub enum Target {
 #[derive(Debug)]
 pub struct TargetRow {
     /// Which.
-    pub target: Target,
+    pub target: TargetKind,
     /// One of them, as programs are told it.
     pub word: &'static str,
     /// Several of them, for people.
@@ -35,10 +35,10 @@ pub struct TargetRow {
     pub max: usize,
 }
 
-/// Every kind, in the order of [`Target`].
+/// Every kind, in the order of [`TargetKind`].
 pub static TARGETS: [TargetRow; 3] = [
     TargetRow {
-        target: Target::Link,
+        target: TargetKind::Link,
         word: "link",
         plural: "links",
         key: "`policy` of a gateway, and of each of its classes",
@@ -47,7 +47,7 @@ pub static TARGETS: [TargetRow; 3] = [
         max: MAX_LINKS,
     },
     TargetRow {
-        target: Target::Sublink,
+        target: TargetKind::Sublink,
         word: "sublink",
         plural: "sublinks",
         key: "`scheme` of a trunk",
@@ -56,7 +56,7 @@ pub static TARGETS: [TargetRow; 3] = [
         max: MAX_LINKS,
     },
     TargetRow {
-        target: Target::Server,
+        target: TargetKind::Server,
         word: "server",
         plural: "servers",
         key: "`policy` of a service",
@@ -66,7 +66,7 @@ pub static TARGETS: [TargetRow; 3] = [
     },
 ];
 
-impl Target {
+impl TargetKind {
     /// What is known of it.
     pub fn row(self) -> &'static TargetRow {
         &TARGETS[self as usize]
@@ -103,7 +103,7 @@ impl Target {
 }
 
 /// As its word.
-impl Serialize for Target {
+impl Serialize for TargetKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.row().word)
     }

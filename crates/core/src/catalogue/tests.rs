@@ -87,9 +87,9 @@ fn every_kind_of_target_finds_its_row_and_has_a_default_that_a_configuration_may
 
 #[test]
 fn a_configuration_names_what_is_for_it_or_is_told_what_is_allowed() {
-    let of = |text| configured(Target::Sublink, Some(text));
+    let of = |text| configured(TargetKind::Sublink, Some(text));
     assert_eq!(
-        configured(Target::Sublink, None),
+        configured(TargetKind::Sublink, None),
         Ok(Policy::Trunk(Spread::Dhfv))
     );
     assert_eq!(of("dh"), Ok(Policy::Trunk(Spread::Dh)));
@@ -101,12 +101,15 @@ fn a_configuration_names_what_is_for_it_or_is_told_what_is_allowed() {
 
 #[test]
 fn one_idea_has_a_name_of_its_own_among_each_kind_of_target() {
-    assert_eq!(find(Target::Link, "drr").unwrap().policy, Policy::Packet);
-    let packet = find(Target::Sublink, "packet").unwrap();
+    assert_eq!(
+        find(TargetKind::Link, "drr").unwrap().policy,
+        Policy::Packet
+    );
+    let packet = find(TargetKind::Sublink, "packet").unwrap();
     assert_eq!(packet.policy, Policy::Trunk(Spread::Drr));
     assert_eq!(
-        find(Target::Server, "cyclic"),
-        Some(default(Target::Server))
+        find(TargetKind::Server, "cyclic"),
+        Some(default(TargetKind::Server))
     );
 }
 
@@ -183,7 +186,7 @@ fn a_tuple_may_say_how_many_connections_race_in_a_second() {
     assert_eq!(probes("probe = \"5/s\""), Some(5));
     assert_eq!(races("race = \"5/s\""), Some(5));
     assert_eq!(races("race = \"120/min\""), Some(2));
-    assert_eq!(find(Target::Link, "ofrp").unwrap().name, "FRRTDF");
+    assert_eq!(find(TargetKind::Link, "ofrp").unwrap().name, "FRRTDF");
     for (rest, problem) in [
         (
             "race = \"0.5/s\"",

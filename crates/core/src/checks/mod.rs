@@ -9,7 +9,7 @@
 //! says how the subject is. Whoever drives it makes the tests, within their time limits: a test is not begun again before it is told of. What is checked alike after a reload as
 //! before it keeps its state, its row and its turn; state can also be handed over to the next process.
 //!
-//! A link's own availability ([`availability`](crate::availability)) shares with this who can be asked and how ([`Target`]), but not the
+//! A link's own availability ([`availability`](crate::availability)) shares with this who can be asked and how ([`ProbeTarget`]), but not the
 //! counting. It weighs evidence: users' traffic beside probes, how much the link loses anyway, what other links show at the same time, and
 //! it asks at once when something is suspect. A check knows nothing but its own answers.
 
@@ -25,13 +25,13 @@ use anabranch_policy::splitmix::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
-pub use target::{Certificate, Expect, Page, Target, is_plain, is_status};
+pub use target::{Certificate, Expect, Page, ProbeTarget, is_plain, is_status};
 
 /// One thing that is tried. It succeeds if the answer is right and comes in time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Test {
     /// The right answer: an echo; an accepted connection; a DNS answer without an error; a page as expected.
-    Target(Target),
+    Target(ProbeTarget),
     /// A program of the operator's and its arguments: right is exit code 0.
     Command(Arc<[String]>),
 }

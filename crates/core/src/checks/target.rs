@@ -22,7 +22,7 @@ const ALLOWED_PAGE: &str = r#"write it as "http:HOST/PATH = CODE" or "http:HOST:
 /// Who is asked, and how. What counts as an answer is another matter: of a link's probes any answer but a wrong page does, since it came
 /// over the link; of a [`Check`](super::Check) the right one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Target {
+pub enum ProbeTarget {
     /// A DNS server: any answer to a query counts, or one without an error.
     Dns(SocketAddr),
     /// A host that answers ICMP echo requests.
@@ -78,7 +78,7 @@ impl fmt::Display for Expect {
     }
 }
 
-impl FromStr for Target {
+impl FromStr for ProbeTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -201,7 +201,7 @@ fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     }
 }
 
-impl Target {
+impl ProbeTarget {
     /// A DNS server at its usual port.
     pub const fn resolver(address: IpAddr) -> Self {
         Self::Dns(SocketAddr::new(address, DNS_PORT))
@@ -250,7 +250,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ProbeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dns(at) if at.port() == DNS_PORT => write!(f, "dns:{}", at.ip()),
@@ -266,13 +266,13 @@ impl fmt::Display for Target {
     }
 }
 
-impl Serialize for Target {
+impl Serialize for ProbeTarget {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Target {
+impl<'de> Deserialize<'de> for ProbeTarget {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()
@@ -302,7 +302,7 @@ mod tests {
             "https:example.org/ = 200",
             "https:[2001:db8::1]:8443/health = 200,204 ok",
         ] {
-            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ProbeTarget>().unwrap().to_string(), text);
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
             "http:example.org:x/ = 204",
             "http:[::1/ = 204",
         ] {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<ProbeTarget>().is_err(), "{text}");
         }
     }
 }

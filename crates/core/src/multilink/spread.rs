@@ -6,7 +6,7 @@ use anabranch_policy::abi;
 use serde::{Serialize, Serializer};
 
 use super::Parameters;
-use crate::catalogue::{Cost, Facts, Needs, Parameter, Parts, Target, in_ms};
+use crate::catalogue::{Cost, Facts, Needs, Parameter, Parts, TargetKind, in_ms};
 
 /// Default gap of flowlets. It is longer than the delays of a trunk's sublinks differ, with half-full buffers of 100 ms each (Jo
 /// 2002).
@@ -71,8 +71,8 @@ impl Spread {
 }
 
 impl Facts for Spread {
-    fn target(&self) -> Target {
-        Target::Sublink
+    fn target(&self) -> TargetKind {
+        TargetKind::Sublink
     }
 
     fn parts(&self) -> Parts {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_config::{Source, Span};
 use anabranch_core::checks::{
-    Certificate, Check, Expect, Page, Schedule, Target, Test, is_plain, is_status,
+    Certificate, Check, Expect, Page, ProbeTarget, Schedule, Test, is_plain, is_status,
 };
 
 use super::file::{CheckTable, ExpectTable, OneOrMore};
@@ -183,7 +183,7 @@ impl Place<'_> {
                 }
             })
         };
-        let targets: Vec<Target> = asked
+        let targets: Vec<ProbeTarget> = asked
             .iter()
             .enumerate()
             .map(read)
@@ -248,9 +248,9 @@ impl Place<'_> {
     }
 }
 
-fn page_of(target: &Target) -> Option<&Page> {
+fn page_of(target: &ProbeTarget) -> Option<&Page> {
     match target {
-        Target::Http(page) => Some(page),
+        ProbeTarget::Http(page) => Some(page),
         _ => None,
     }
 }
@@ -264,13 +264,13 @@ fn certificate(written: &str) -> Certificate {
 }
 
 /// A page that says nothing of its answer is to answer 200.
-fn target(text: &str, table: &CheckTable) -> Result<Target, String> {
+fn target(text: &str, table: &CheckTable) -> Result<ProbeTarget, String> {
     let is_page = text.starts_with("http:") || text.starts_with("https:");
     let target = match is_page && !text.contains(" = ") {
         true => format!("{text} = 200").parse()?,
         false => text.parse()?,
     };
-    let Target::Http(mut page) = target else {
+    let ProbeTarget::Http(mut page) = target else {
         return Ok(target);
     };
     let changed = Arc::make_mut(&mut page);
@@ -291,5 +291,5 @@ fn target(text: &str, table: &CheckTable) -> Result<Target, String> {
             body: body.clone(),
         };
     }
-    Ok(Target::Http(page))
+    Ok(ProbeTarget::Http(page))
 }

@@ -10,7 +10,7 @@ use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use anabranch_config::{LineRate, Span};
-use anabranch_core::checks::Target;
+use anabranch_core::checks::ProbeTarget;
 use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, OnReturn, Typed};
 
@@ -91,7 +91,7 @@ pub(super) struct ProbeTable {
     pub targets: Option<OneOrMore>,
     #[serde(default)]
     pub captive: bool,
-    pub node: Option<Target>,
+    pub node: Option<ProbeTarget>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{Source, read_text};
-use anabranch_core::checks::Target;
+use anabranch_core::checks::ProbeTarget;
 use anabranch_core::rules::file::{Remark, Site};
 use anabranch_core::rules::{Class, Rule};
 use anabranch_core::{Algorithm, ConfigError, Family, LinkSpec, Sessions, Typed};
@@ -45,7 +45,7 @@ pub struct Config {
     /// What people should know of the file.
     pub remarks: Vec<Remark>,
     /// To whom round trips are measured, for policies that do.
-    pub node: Option<Target>,
+    pub node: Option<ProbeTarget>,
     /// When a link is suspected, given up and trusted again.
     pub availability: anabranch_core::Config,
     /// Timers and manners of the translation.
@@ -101,7 +101,10 @@ impl Config {
             rules: classes.rules,
             remarks: [former, classes.remarks].concat(),
             availability: anabranch_core::Config {
-                node: node.as_ref().and_then(Target::address).map(Family::from),
+                node: node
+                    .as_ref()
+                    .and_then(ProbeTarget::address)
+                    .map(Family::from),
                 // Users' traffic says little of how well it is carried.
                 measures: true,
                 ..availability(&source, file.availability)?
@@ -176,7 +179,7 @@ fn policy(
     source: &Source<'_>,
     written: Option<Typed<Algorithm>>,
     links: &[Link],
-    node: Option<&Target>,
+    node: Option<&ProbeTarget>,
 ) -> Result<Typed<Algorithm>, BadInput> {
     let default = if written.is_none() {
         "the default "

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use anabranch_config::{LineRate, Rate, Source, is_name};
-use anabranch_core::catalogue;
-use anabranch_core::checks::{Check, Target};
+use anabranch_core::catalogue::TargetKind;
+use anabranch_core::checks::{Check, ProbeTarget};
 use anabranch_core::{Family, Kind, LinkSpec, OnReturn};
 use anabranch_policy::PerFamily;
 
@@ -48,7 +48,7 @@ pub struct Link {
     pub prefixes: Vec<(IpAddr, u8)>,
     /// What is asked whether the link works, if it is written; of a family that has none, the resolvers that all links have,
     /// the gateway, and those of the lease.
-    pub probe: Vec<Target>,
+    pub probe: Vec<ProbeTarget>,
     /// Besides, pages by which captive portals are found.
     pub captive: bool,
     /// What has to hold besides.
@@ -74,14 +74,14 @@ impl Link {
     }
 
     /// Those of one family that are written.
-    pub fn written_targets(&self, family: Family) -> impl Iterator<Item = Target> {
+    pub fn written_targets(&self, family: Family) -> impl Iterator<Item = ProbeTarget> {
         let written = self.probe.iter();
         written.filter(move |target| target.is_of(family)).cloned()
     }
 
     /// Whom the link asks of one family, before anything is found out. Never empty.
-    pub fn targets(&self, family: Family) -> Vec<Target> {
-        let mut all: Vec<Target> = self.written_targets(family).collect();
+    pub fn targets(&self, family: Family) -> Vec<ProbeTarget> {
+        let mut all: Vec<ProbeTarget> = self.written_targets(family).collect();
         if all.is_empty() {
             all = DEFAULT_TARGETS[family.index()].to_vec();
         }
@@ -107,7 +107,7 @@ impl Link {
         let mut targets = self.targets(family);
         // Asked beside the others, and much more rarely.
         targets.retain(|target| target.kind() != Kind::Http);
-        let bytes: u64 = targets.iter().map(Target::bytes).sum();
+        let bytes: u64 = targets.iter().map(ProbeTarget::bytes).sum();
         probes as u64 * bytes / targets.len().max(1) as u64
     }
 }
@@ -115,7 +115,7 @@ impl Link {
 pub(super) fn links(
     source: &Source<'_>,
     tables: BTreeMap<String, LinkTable>,
-    (probe, captive): (Option<&[Target]>, bool),
+    (probe, captive): (Option<&[ProbeTarget]>, bool),
     on_return: Option<OnReturn>,
 ) -> Result<Vec<Link>, BadInput> {
     if tables.is_empty() {
@@ -125,7 +125,7 @@ pub(super) fn links(
         ));
     }
     let weight = ("weight", |table: &LinkTable| table.weight.is_some());
-    catalogue::Target::Link
+    TargetKind::Link
         .tables(source, &["link"], tables, weight)?
         .into_iter()
         .map(|(name, table)| link(source, name, table, (probe, captive), on_return))
@@ -136,7 +136,7 @@ fn link(
     source: &Source<'_>,
     name: String,
     table: LinkTable,
-    (probe, captive): (Option<&[Target]>, bool),
+    (probe, captive): (Option<&[ProbeTarget]>, bool),
     on_return: Option<OnReturn>,
 ) -> Result<Link, BadInput> {
     let bad = |key, problem: &str| Err(source.bad(&["link", &name, key], problem));
@@ -180,7 +180,7 @@ fn link(
     }
     let prefixes = prefixes(source, &name, table.prefixes)?;
     let own_probe = targets(source, &["link", &name, "probe"], table.probe)?;
-    let written = own_probe.or(probe.map(<[Target]>::to_vec));
+    let written = own_probe.or(probe.map(<[ProbeTarget]>::to_vec));
     let default_on_return = if table.metered {
         OnReturn::Idle
     } else {

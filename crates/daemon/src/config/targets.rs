@@ -1,7 +1,7 @@
 //! Whom probes ask, as written.
 
 use anabranch_config::Source;
-use anabranch_core::checks::Target;
+use anabranch_core::checks::ProbeTarget;
 
 use super::file::OneOrMore;
 use crate::error::BadInput;
@@ -12,7 +12,7 @@ pub(super) fn targets(
     source: &Source<'_>,
     key: &[&str],
     written: Option<OneOrMore>,
-) -> Result<Option<Vec<Target>>, BadInput> {
+) -> Result<Option<Vec<ProbeTarget>>, BadInput> {
     let Some(OneOrMore(written)) = written else {
         return Ok(None);
     };
@@ -35,9 +35,9 @@ pub(super) fn targets(
 }
 
 /// A probe of a link asks no page over TLS: a host that has just started may not know the time, and so judges no certificate.
-fn is_for_probes(target: Target) -> Result<Target, String> {
+fn is_for_probes(target: ProbeTarget) -> Result<ProbeTarget, String> {
     match &target {
-        Target::Http(page) if page.tls.is_some() => Err(
+        ProbeTarget::Http(page) if page.tls.is_some() => Err(
             "a page over TLS is for a [[check]]; probes ask pages like \"http:HOST/PATH = CODE\""
                 .to_owned(),
         ),
@@ -48,10 +48,10 @@ fn is_for_probes(target: Target) -> Result<Target, String> {
 /// Round trips are measured to an address.
 pub(super) fn node(
     source: &Source<'_>,
-    written: Option<Target>,
-) -> Result<Option<Target>, BadInput> {
+    written: Option<ProbeTarget>,
+) -> Result<Option<ProbeTarget>, BadInput> {
     match written {
-        Some(Target::Http(_)) => Err(source.bad(
+        Some(ProbeTarget::Http(_)) => Err(source.bad(
             &["probe", "node"],
             "a page is no node; write \"icmp:ADDRESS\", \"dns:ADDRESS\" or \"tcp:ADDRESS:PORT\"",
         )),

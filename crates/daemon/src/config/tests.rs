@@ -4,7 +4,7 @@ mod rules;
 use std::time::Duration;
 
 use anabranch_core::algorithm::Retry;
-use anabranch_core::checks::Target;
+use anabranch_core::checks::ProbeTarget;
 use anabranch_core::rules::Direction;
 use anabranch_core::rules::file::Remark;
 use anabranch_core::{Algorithm, Family};
@@ -642,7 +642,7 @@ fn pages_are_asked_where_they_are_written_or_portals_are_to_be_found() {
     ));
     let link = &config.unwrap().links[0];
     assert_eq!(link.targets(Family::V4)[1].to_string(), page);
-    let of_v6: Vec<Target> = link.targets(Family::V6);
+    let of_v6: Vec<ProbeTarget> = link.targets(Family::V6);
     assert_eq!(of_v6.len(), 1, "a name has both families");
     let captive = parse(&format!("{MINIMAL}probe.captive = true")).unwrap();
     let targets = captive.links[0].targets(Family::V6);

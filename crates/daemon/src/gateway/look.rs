@@ -8,7 +8,7 @@ use super::{GatewayRole, Surroundings};
 use crate::host::{RuleWay, Way, Ways};
 use crate::observe::Desired;
 use crate::plane::Plane;
-use anabranch_core::checks::Target;
+use anabranch_core::checks::ProbeTarget;
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Inspects the host, and writes to the data path what has changed.
@@ -29,7 +29,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.uses.note(&snapshot, &wanted);
         for (id, view) in &wanted.links {
             for (family, path) in view.paths.iter() {
-                let spec = |(target, reach): &(Target, Reach)| TargetSpec {
+                let spec = |(target, reach): &(ProbeTarget, Reach)| TargetSpec {
                     reach: *reach,
                     kind: target.kind(),
                 };

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::checks::{Ask, Outcome, Target};
+use anabranch_core::checks::{Ask, Outcome, ProbeTarget};
 use anabranch_core::rules::Moment;
 use anabranch_core::{
     Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters, PerFamily, Question,
@@ -110,7 +110,7 @@ struct World {
     lacks: Option<String>,
     fallback_mark: u32,
     /// Targets that answer on no link.
-    filtered: Vec<Target>,
+    filtered: Vec<ProbeTarget>,
     /// By device: longer packets vanish there.
     carries: BTreeMap<&'static str, u32>,
     /// As the data path has the MTU of its IPv4.

@@ -26,7 +26,7 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-use anabranch_core::checks::Target;
+use anabranch_core::checks::ProbeTarget;
 use anabranch_core::{self as core, Family, LinkState, Reach};
 use anabranch_policy::PerFamily;
 
@@ -291,7 +291,7 @@ pub struct PathView {
     /// Addresses and gateway stay known while a cable is out.
     pub path: Result<LinkPath, Missing>,
     /// Whom to ask whether the link works, and how much of the way that proves. Never empty.
-    pub targets: Vec<(Target, Reach)>,
+    pub targets: Vec<(ProbeTarget, Reach)>,
     /// Who resolves the names of pages.
     pub resolvers: Vec<IpAddr>,
     /// Other addresses that the device has: flows that have one of them keep it.
@@ -510,9 +510,9 @@ fn targets(
     device: Option<&Device>,
     path: Option<&LinkPath>,
     family: Family,
-) -> Vec<(Target, Reach)> {
+) -> Vec<(ProbeTarget, Reach)> {
     let gateway = path.and_then(|path| path.gateway);
-    let reach = |target: &Target| {
+    let reach = |target: &ProbeTarget| {
         let Some(address) = target.address() else {
             return Reach::Far;
         };
@@ -524,9 +524,9 @@ fn targets(
     let resolvers = device.map_or(&[][..], |device| &device.resolvers);
     let resolvers = resolvers.iter().copied();
     let found = gateway
-        .map(Target::Icmp)
+        .map(ProbeTarget::Icmp)
         .into_iter()
-        .chain(resolvers.map(Target::resolver))
+        .chain(resolvers.map(ProbeTarget::resolver))
         .filter(|target| target.is_of(family));
     let mut all = link.targets(family);
     if link.written_targets(family).next().is_none() {

@@ -446,7 +446,7 @@ fn gateway_and_leased_resolvers_are_asked_beside_the_public_ones_unless_others_a
     let written = CONFIG.replace(r#""wan0""#, r#""wan0", probe = ["icmp:192.0.2.1"]"#);
     assert_eq!(
         targets(&written),
-        [(Target::Icmp(ip("192.0.2.1")), Reach::Far)]
+        [(ProbeTarget::Icmp(ip("192.0.2.1")), Reach::Far)]
     );
 }
 
@@ -493,10 +493,10 @@ fn each_family_of_a_link_has_its_address_its_gateway_and_its_targets() {
     assert_eq!((lte.gateway, lte.point_to_point), (None, true));
     let view = &desired.links[&LinkId(0)];
     for (family, path) in view.paths.iter() {
-        let is_of = |(target, _): &(Target, Reach)| target.is_of(family);
+        let is_of = |(target, _): &(ProbeTarget, Reach)| target.is_of(family);
         assert!(path.targets.iter().all(is_of), "{:?}", path.targets);
     }
-    let gateway = (Target::Icmp(ip("fe80::1")), Reach::Near);
+    let gateway = (ProbeTarget::Icmp(ip("fe80::1")), Reach::Near);
     assert!(view.paths[Family::V6].targets.contains(&gateway));
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use anabranch_core::checks::Target;
+use anabranch_core::checks::ProbeTarget;
 use anabranch_policy::abi::FAMILIES;
 
 /// Of the resolvers, which answer DNS over HTTPS there.
@@ -10,7 +10,8 @@ const HTTPS_PORT: u16 = 443;
 
 /// Resolvers of four operators, so that no single operator's failure looks like a link's, asked in three ways, so that what
 /// somebody filters does not look like it either; by family.
-pub const DEFAULT_TARGETS: [[Target; 6]; FAMILIES] = [asked(RESOLVERS[0]), asked(RESOLVERS[1])];
+pub const DEFAULT_TARGETS: [[ProbeTarget; 6]; FAMILIES] =
+    [asked(RESOLVERS[0]), asked(RESOLVERS[1])];
 
 /// By family.
 pub const RESOLVERS: [[IpAddr; 4]; FAMILIES] = [
@@ -34,14 +35,14 @@ const PORTAL_PAGES: [&str; 2] = [
     "http:detectportal.firefox.com/success.txt = 200 success",
 ];
 
-const fn asked([a, b, c, d]: [IpAddr; 4]) -> [Target; 6] {
+const fn asked([a, b, c, d]: [IpAddr; 4]) -> [ProbeTarget; 6] {
     [
-        Target::resolver(a),
-        Target::Tcp(SocketAddr::new(b, HTTPS_PORT)),
-        Target::Icmp(c),
-        Target::resolver(d),
-        Target::Tcp(SocketAddr::new(a, HTTPS_PORT)),
-        Target::Icmp(b),
+        ProbeTarget::resolver(a),
+        ProbeTarget::Tcp(SocketAddr::new(b, HTTPS_PORT)),
+        ProbeTarget::Icmp(c),
+        ProbeTarget::resolver(d),
+        ProbeTarget::Tcp(SocketAddr::new(a, HTTPS_PORT)),
+        ProbeTarget::Icmp(b),
     ]
 }
 
@@ -54,7 +55,7 @@ const fn v6([a, b, c, d, e, f, g, h]: [u16; 8]) -> IpAddr {
 }
 
 /// What finds captive portals where nobody wrote a page.
-pub fn portal_pages() -> impl Iterator<Item = Target> {
+pub fn portal_pages() -> impl Iterator<Item = ProbeTarget> {
     PORTAL_PAGES.iter().filter_map(|page| page.parse().ok())
 }
 
@@ -67,11 +68,11 @@ mod tests {
     #[test]
     fn every_operator_is_asked_and_kinds_come_in_turn() {
         for (targets, resolvers) in DEFAULT_TARGETS.iter().zip(RESOLVERS) {
-            let kinds: Vec<Kind> = targets.iter().map(Target::kind).collect();
+            let kinds: Vec<Kind> = targets.iter().map(ProbeTarget::kind).collect();
             let turn = [Kind::Dns, Kind::Tcp, Kind::Icmp];
             assert_eq!(kinds, [turn, turn].concat());
             for resolver in resolvers {
-                let is_asked = |target: &Target| target.address() == Some(resolver);
+                let is_asked = |target: &ProbeTarget| target.address() == Some(resolver);
                 assert!(targets.iter().any(is_asked), "{resolver}");
             }
         }

@@ -15,7 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use anabranch_core::checks::{Outcome, Target};
+use anabranch_core::checks::{Outcome, ProbeTarget};
 use hickory_proto::op::ResponseCode;
 
 pub use defaults::{DEFAULT_TARGETS, RESOLVERS, portal_pages};
@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inquiry {
     /// Whether a target answers.
-    Target(Target),
+    Target(ProbeTarget),
     /// Whether packets of this length reach a host, and as long ones come back.
     Length {
         /// Far away.
@@ -58,19 +58,19 @@ pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
 }
 
 /// Returns when `target` has answered over `via`. Waits for ever if it does not: the caller has the deadline.
-async fn ask(target: &Target, via: &Via) -> io::Result<Answer> {
+async fn ask(target: &ProbeTarget, via: &Via) -> io::Result<Answer> {
     let asked = Instant::now();
     match target {
-        Target::Dns(server) => wire::ask_dns(*server, via).await.map(drop)?,
-        Target::Icmp(host) => wire::ask_icmp(*host, via).await?,
-        Target::Tcp(port) => return wire::ask_tcp(*port, via).await.map(Answer::Expected),
-        Target::Http(page) => return page::ask(page, via).await,
+        ProbeTarget::Dns(server) => wire::ask_dns(*server, via).await.map(drop)?,
+        ProbeTarget::Icmp(host) => wire::ask_icmp(*host, via).await?,
+        ProbeTarget::Tcp(port) => return wire::ask_tcp(*port, via).await.map(Answer::Expected),
+        ProbeTarget::Http(page) => return page::ask(page, via).await,
     }
     Ok(Answer::Expected(asked.elapsed()))
 }
 
 /// Asks over `via` for the right answer: an accepted connection, DNS without an error, a page as expected.
-pub async fn test(target: Target, via: Via, timeout: Duration) -> Outcome {
+pub async fn test(target: ProbeTarget, via: Via, timeout: Duration) -> Outcome {
     match tokio::time::timeout(timeout, ask_right(&target, &via)).await {
         Ok(Ok(Answer::Expected(_))) => Outcome::Success,
         Ok(Ok(Answer::Wrong(words))) => Outcome::Failure(words),
@@ -83,15 +83,15 @@ pub async fn test(target: Target, via: Via, timeout: Duration) -> Outcome {
     }
 }
 
-async fn ask_right(target: &Target, via: &Via) -> io::Result<Answer> {
+async fn ask_right(target: &ProbeTarget, via: &Via) -> io::Result<Answer> {
     let asked = Instant::now();
     match target {
-        Target::Dns(server) => match wire::ask_dns(*server, via).await? {
+        ProbeTarget::Dns(server) => match wire::ask_dns(*server, via).await? {
             ResponseCode::NoError => {}
             code => return Ok(Answer::Wrong(format!("answered {code}"))),
         },
-        Target::Tcp(port) => wire::connect_to(*port, via).await?,
-        Target::Icmp(_) | Target::Http(_) => return ask(target, via).await,
+        ProbeTarget::Tcp(port) => wire::connect_to(*port, via).await?,
+        ProbeTarget::Icmp(_) | ProbeTarget::Http(_) => return ask(target, via).await,
     }
     Ok(Answer::Expected(asked.elapsed()))
 }

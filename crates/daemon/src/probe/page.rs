@@ -173,13 +173,13 @@ mod tests {
 
     use tokio::net::TcpListener;
 
-    use anabranch_core::checks::Target;
+    use anabranch_core::checks::ProbeTarget;
 
     use super::*;
 
     fn page(text: &str) -> Page {
         match text.parse().unwrap() {
-            Target::Http(page) => (*page).clone(),
+            ProbeTarget::Http(page) => (*page).clone(),
             other => panic!("{other}"),
         }
     }

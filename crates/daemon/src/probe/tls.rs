@@ -171,7 +171,7 @@ mod tests {
     use std::fs;
     use std::net::Ipv4Addr;
 
-    use anabranch_core::checks::{Outcome, Target};
+    use anabranch_core::checks::{Outcome, ProbeTarget};
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
     use rustls_pki_types::PrivateKeyDer;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -224,7 +224,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let page = format!("https:127.0.0.1:{port}/ = 200 well");
-        let Ok(Target::Http(mut page)) = page.parse() else {
+        let Ok(ProbeTarget::Http(mut page)) = page.parse() else {
             panic!("it is a page");
         };
         let changed = Arc::make_mut(&mut page);
@@ -237,12 +237,12 @@ mod tests {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nwell").await
         };
         let via = Via {
-            device: "lo".to_owned(),
+            device: Some("lo".to_owned()),
             source: Ipv4Addr::LOCALHOST.into(),
             resolvers: Vec::new(),
             untracked: false,
         };
-        let test = super::super::test(Target::Http(page), via, Duration::from_secs(5));
+        let test = super::super::test(ProbeTarget::Http(page), via, Duration::from_secs(5));
         tokio::join!(test, serve).0
     }
 

@@ -366,7 +366,7 @@ mod tests {
 
     use super::*;
     use crate::probe::{ask, test};
-    use anabranch_core::checks::{Outcome, Target};
+    use anabranch_core::checks::{Outcome, ProbeTarget};
 
     const DEADLINE: Duration = Duration::from_secs(5);
     const BRIEFLY: Duration = Duration::from_millis(100);
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    async fn answered(target: Target) -> bool {
+    async fn answered(target: ProbeTarget) -> bool {
         let source = match target.address().unwrap() {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
@@ -401,7 +401,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_with_the_same_id_is_an_answer_and_another_id_is_not() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let target = Target::Dns(server.local_addr().unwrap());
+        let target = ProbeTarget::Dns(server.local_addr().unwrap());
         let responder = async {
             let mut buffer = [0; 512];
             let (length, client) = server.recv_from(&mut buffer).await.unwrap();
@@ -440,16 +440,16 @@ mod tests {
         for any_port in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(any_port).await.unwrap();
             let port = listener.local_addr().unwrap();
-            assert!(answered(Target::Tcp(port)).await, "{port}");
+            assert!(answered(ProbeTarget::Tcp(port)).await, "{port}");
             drop(listener);
-            assert!(answered(Target::Tcp(port)).await, "{port}");
+            assert!(answered(ProbeTarget::Tcp(port)).await, "{port}");
         }
     }
 
     #[tokio::test]
     async fn a_host_answers_an_echo_request() {
-        assert!(answered(Target::Icmp(Ipv4Addr::LOCALHOST.into())).await);
-        assert!(answered(Target::Icmp(Ipv6Addr::LOCALHOST.into())).await);
+        assert!(answered(ProbeTarget::Icmp(Ipv4Addr::LOCALHOST.into())).await);
+        assert!(answered(ProbeTarget::Icmp(Ipv6Addr::LOCALHOST.into())).await);
     }
 
     /// Every datagram to it is refused with an ICMP error before it is answered.
@@ -458,7 +458,7 @@ mod tests {
         let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let server = closed.local_addr().unwrap();
         drop(closed);
-        let asking = tokio::spawn(async move { answered(Target::Dns(server)).await });
+        let asking = tokio::spawn(async move { answered(ProbeTarget::Dns(server)).await });
         let raw = raw(Protocol::UDP);
         let mut packet = [0; 512];
         let (client, query) = loop {
@@ -561,7 +561,7 @@ mod tests {
     async fn what_somebody_forges_is_no_answer_and_the_real_one_is_heard() {
         let server = Full::new().await;
         let (tcp, icmp) = (raw(Protocol::TCP), raw(Protocol::ICMPV4));
-        let target = Target::Tcp(server.address.into());
+        let target = ProbeTarget::Tcp(server.address.into());
         let asking = tokio::spawn(async move { answered(target).await });
         let syn = next_syn(&tcp, server.address.port()).await;
         let anybody = (Ipv4Addr::LOCALHOST, 0);
@@ -583,7 +583,7 @@ mod tests {
         for code in [HOST, PORT] {
             let server = Full::new().await;
             let (tcp, icmp) = (raw(Protocol::TCP), raw(Protocol::ICMPV4));
-            let target = Target::Tcp(server.address.into());
+            let target = ProbeTarget::Tcp(server.address.into());
             let mut asking = tokio::spawn(async move { ask(&target, &loopback()).await });
             let syn = next_syn(&tcp, server.address.port()).await;
             assert!(is_attempted(server.address.port()));
@@ -625,8 +625,8 @@ mod tests {
                 ..loopback()
             };
             let listener = TcpListener::bind((localhost, 0)).await.unwrap();
-            let port = Target::Tcp(listener.local_addr().unwrap());
-            for target in [port, Target::Icmp(localhost)] {
+            let port = ProbeTarget::Tcp(listener.local_addr().unwrap());
+            for target in [port, ProbeTarget::Icmp(localhost)] {
                 let tested = test(target.clone(), via.clone(), DEADLINE).await;
                 assert_eq!(tested, Outcome::Success, "{target}");
             }
@@ -640,7 +640,7 @@ mod tests {
             ..loopback()
         };
         assert!(
-            ask(&Target::Icmp(Ipv4Addr::LOCALHOST.into()), &via)
+            ask(&ProbeTarget::Icmp(Ipv4Addr::LOCALHOST.into()), &via)
                 .await
                 .is_err()
         );

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anabranch_config::{BadInput, Source, is_name};
-use anabranch_core::catalogue::{self, Target};
+use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Policy, ServerPolicy};
 use anabranch_policy::abi::MAX_SERVICES;
 use serde::Deserialize;
@@ -204,7 +204,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     if table.servers.is_empty() {
         return bad(&["servers"], "one server is wanted at least");
     }
-    let max = Target::Server.row().max;
+    let max = TargetKind::Server.row().max;
     if table.servers.len() > max {
         let allowed = format!("{} servers; at most {max} are allowed", table.servers.len());
         return bad(&["servers"], &allowed);
@@ -239,7 +239,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
             return bad(&["listen"], &problem);
         }
     }
-    let policy = match catalogue::configured(Target::Server, table.policy.as_deref()) {
+    let policy = match catalogue::configured(TargetKind::Server, table.policy.as_deref()) {
         Ok(Policy::Service(policy)) => policy,
         Ok(_) => unreachable!("a policy of servers is a service's"),
         Err(problem) => return bad(&["policy"], &problem),
@@ -313,7 +313,7 @@ mod tests {
         for text in ["", "policy = \"rr\"\n", "policy = \"cyclic\"\n"] {
             let config = read(&format!("{WEB}{text}{DEVICES}")).unwrap();
             let policy = config.services.unwrap().services[0].policy;
-            let default = catalogue::default(Target::Server).policy;
+            let default = catalogue::default(TargetKind::Server).policy;
             assert_eq!(Policy::Service(policy), default, "{text}");
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{BadInput, Bytes, LineRate, Rate, Share, Source, Span, is_name};
-use anabranch_core::catalogue::{self, Target};
+use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::multilink::{self, BinChoice, FLOWLET_GAP, Parameters, Recipient, Spread};
 use anabranch_core::{Family, PerFamily, Policy};
 use anabranch_policy::abi::MAX_LINKS;
@@ -151,7 +151,7 @@ impl Config {
 /// The policy of this name, or the default.
 fn scheme(source: &Source<'_>, written: Option<&str>) -> Result<Spread, BadInput> {
     let bad = |problem| source.bad(&["trunk", "scheme"], problem);
-    match catalogue::configured(Target::Sublink, written) {
+    match catalogue::configured(TargetKind::Sublink, written) {
         Ok(Policy::Trunk(spread)) => Ok(spread),
         Ok(_) => unreachable!("a policy of sublinks is a trunk's"),
         Err(problem) => Err(bad(problem)),
@@ -190,7 +190,7 @@ fn sublinks(
         return Err(source.bad(&key, problem));
     }
     let rate = ("rate", |table: &SublinkTable| table.rate.is_some());
-    Target::Sublink
+    TargetKind::Sublink
         .tables(source, &key, tables, rate)?
         .into_iter()
         .map(|(name, table)| sublink(source, name, table))

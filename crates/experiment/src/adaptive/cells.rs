@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anabranch_core::catalogue::{self, Target};
+use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{RateNeed, Typed};
 use anabranch_results::Summary;
 use anabranch_scenario::stats::ratio;
@@ -125,7 +125,7 @@ impl Cell {
 
     fn names(&self, of_catalogue: bool) -> Vec<&str> {
         let names = self.policies.iter().map(|policy| policy.name.as_str());
-        let is_known = |name: &&str| catalogue::find(Target::Link, name).is_some();
+        let is_known = |name: &&str| catalogue::find(TargetKind::Link, name).is_some();
         names
             .filter(|name| is_known(name) == of_catalogue)
             .collect()

@@ -1,5 +1,5 @@
 use anabranch_core::RateNeed;
-use anabranch_core::catalogue::{self, Target};
+use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_scenario::{Policy, Run};
 
 use super::cells::{OURS, declaring};
@@ -46,7 +46,9 @@ pub(super) const ALL: &[Mutation] = &[
 ];
 
 fn stand_in(run: &Run, name: &str) -> Run {
-    let policy = catalogue::find(Target::Link, name).expect("a row").policy;
+    let policy = catalogue::find(TargetKind::Link, name)
+        .expect("a row")
+        .policy;
     let policy = Policy::Product(policy);
     let declares = policy.facts().needs().rates != RateNeed::None;
     again(run, declaring(&run.scenario, declares), policy)

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_core::PerFamily;
-use anabranch_core::catalogue::Target;
+use anabranch_core::catalogue::TargetKind;
 use anabranch_scenario::{Declared, Families, Family, Hosts, NEAREST, Tcp, hops_to};
 use anabranch_testbed::emulator::LinkShape;
 
@@ -195,7 +195,7 @@ impl LabSpec {
         if !(1..=CLIENTS_MAX).contains(&self.clients) {
             return wrong("clients", &self.clients, format!("1 to {CLIENTS_MAX}"));
         }
-        let links_max = Target::Link.row().max;
+        let links_max = TargetKind::Link.row().max;
         if !(1..=links_max).contains(&self.isps.len()) {
             return wrong("isps", &self.isps.len(), format!("1 to {links_max}"));
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::{BadInput, Bytes, Rate, Share, Source, Span, did_you_mean, is_name};
-use anabranch_core::catalogue::Target;
+use anabranch_core::catalogue::TargetKind;
 use anabranch_core::multilink;
 
 use super::written::{
@@ -99,7 +99,7 @@ pub(super) fn network(
 fn site(lines: &Lines<'_>, file: &File) -> Result<Site, BadInput> {
     let source = lines.source;
     let weight = ("weight", |table: &&LinkTable| table.weight.is_some());
-    let tables = Target::Link.tables(source, &["link"], &file.link, weight)?;
+    let tables = TargetKind::Link.tables(source, &["link"], &file.link, weight)?;
     let shared = shared(lines, file)?;
     let links = tables
         .into_iter()
@@ -223,7 +223,7 @@ fn declared(written: Option<DeclaredText>) -> Declared {
 fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     let bad = |key: &str, problem: String| Err(lines.source.bad(&["trunk", key], problem));
     let sublinks = u64::from(table.sublinks);
-    let max = Target::Sublink.row().max;
+    let max = TargetKind::Sublink.row().max;
     if !(1..=max as u64).contains(&sublinks) {
         return bad("sublinks", format!("a trunk has 1 to {max} sublinks"));
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anabranch_config::{BadInput, Source, did_you_mean};
-use anabranch_core::catalogue::{self, Needs, TARGETS, Target};
+use anabranch_core::catalogue::{self, Needs, TARGETS, TargetKind};
 use anabranch_core::rules::review_packets;
 use anabranch_core::{Algorithm, TupleError, Typed};
 use anabranch_peers::catalogue as peers;
@@ -20,10 +20,10 @@ pub(super) struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    fn target(self) -> Target {
+    fn target(self) -> TargetKind {
         match self.network {
-            Network::Site(_) => Target::Link,
-            Network::Trunk(_) => Target::Sublink,
+            Network::Site(_) => TargetKind::Link,
+            Network::Trunk(_) => TargetKind::Sublink,
         }
     }
 }
@@ -129,7 +129,7 @@ pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Typed<Policy>, Str
     fits(&policy, ground).map(|()| policy)
 }
 
-fn unknown(name: &str, target: Target) -> String {
+fn unknown(name: &str, target: TargetKind) -> String {
     let elsewhere = TARGETS.iter().find_map(|other| {
         let policy = Policy::parse(other.target, name)?.ok()?;
         Some(misplaced(&policy.to_string(), other.target, target))
@@ -142,12 +142,12 @@ fn unknown(name: &str, target: Target) -> String {
 }
 
 /// Of a policy of `of` where there are targets of another kind.
-fn misplaced(policy: &str, of: Target, here: Target) -> String {
+fn misplaced(policy: &str, of: TargetKind, here: TargetKind) -> String {
     let (of, here, allowed) = (of.row().plural, here.row().plural, names(here));
     format!("{policy} chooses among {of} and this network has {here}; allowed: {allowed}")
 }
 
-fn names(target: Target) -> String {
+fn names(target: TargetKind) -> String {
     Policy::spellings(target).collect::<Vec<_>>().join(", ")
 }
 
