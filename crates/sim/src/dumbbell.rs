@@ -3,7 +3,7 @@
 
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::tcp::TcpConfig;
-use crate::world::{FlowId, FlowSpec, LinkId, Work, World};
+use crate::world::{FlowId, FlowSpec, PipeId, Work, World};
 use anabranch_core::Time;
 
 /// A bottleneck, the same in both directions, between access links; each flow has four of its own, one at either side
@@ -13,8 +13,8 @@ pub struct Dumbbell {
     /// The network, for who adds flows.
     pub world: World,
     access: LinkSpec,
-    there: LinkId,
-    back: LinkId,
+    there: PipeId,
+    back: PipeId,
 }
 
 impl Dumbbell {
@@ -30,7 +30,7 @@ impl Dumbbell {
     }
 
     /// The bottleneck in the direction of the data.
-    pub fn bottleneck(&self) -> LinkId {
+    pub fn bottleneck(&self) -> PipeId {
         self.there
     }
 
@@ -100,7 +100,7 @@ pub fn one_flow(
     forward: LinkSpec,
     work: Work,
     tcp: TcpConfig,
-) -> (World, FlowId, LinkId) {
+) -> (World, FlowId, PipeId) {
     let mut world = World::new(seed);
     let there = world.add_link(forward);
     let back = world.add_link(line(1_000_000_000_000, forward.delay_ns, Buffer::Unlimited));

@@ -24,7 +24,7 @@ use anabranch_scenario::{
     self as scenario, Demand, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
 };
 
-use crate::gateway::{FAMILY, Gateway, Lines, PeerSite};
+use crate::gateway::{FAMILY, Gateway, Lines, PeerSite, Runs};
 use crate::load::{Load, Party};
 use crate::tcp::TcpConfig;
 use crate::trunk::TooManyClients;

@@ -28,7 +28,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::link::{Buffer, Tally};
-use crate::net::{Hop, LinkId, Net, Packet, SiteId};
+use crate::net::{Hop, Net, Packet, PipeId, SiteId};
 use crate::packet::PacketId;
 use crate::resequencer::{Fate, Resequencer};
 use crate::tcp::Kind;
@@ -49,7 +49,7 @@ const STREAM: u64 = 1 << 32;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sublink {
     /// Of the simulated network.
-    pub link: LinkId,
+    pub link: PipeId,
     /// Bit/s.
     pub rate_bps: u64,
     /// Before it.
@@ -66,7 +66,7 @@ pub struct TooManyClients;
 pub struct Trunk {
     sublinks: Vec<Sublink>,
     /// The lines to the clients at the far end.
-    clients: Vec<LinkId>,
+    clients: Vec<PipeId>,
     /// Which sublinks take packets, and with what weights.
     candidates: Sublinks,
     way: Way,
@@ -184,7 +184,7 @@ impl Trunk {
     ///
     /// # Errors
     /// If there are more clients than sites can be told apart.
-    pub fn client(&mut self, to_client: LinkId) -> Result<Hop, TooManyClients> {
+    pub fn client(&mut self, to_client: PipeId) -> Result<Hop, TooManyClients> {
         if !matches!(self.way, Way::Sequenced(_)) {
             return Ok(to_client.into());
         }
@@ -372,7 +372,7 @@ impl Sequenced {
     }
 
     /// Sends on what need not wait, and asks to be woken for the rest.
-    fn send_on(&mut self, net: &mut Net, usable: u64, clients: &[LinkId]) {
+    fn send_on(&mut self, net: &mut Net, usable: u64, clients: &[PipeId]) {
         while let Some(packet) = self.far.go_on(net.now(), usable) {
             let client = self.tags[packet.0 as usize].client;
             net.release(packet, clients[usize::from(client)]);

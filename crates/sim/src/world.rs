@@ -11,7 +11,7 @@ use anabranch_core::Time;
 
 use crate::net::{Event, Stage, Stop};
 pub use crate::net::{
-    FlowId, FlowSpec, FlowTimes, Hop, LinkId, MAX_HOPS, Net, News, Packet, Path, PathId, SideId,
+    FlowId, FlowSpec, FlowTimes, Hop, MAX_HOPS, Net, News, Packet, Path, PathId, PipeId, SideId,
     SiteId, Trajectory, Work,
 };
 use crate::packet::PacketId;
@@ -22,7 +22,7 @@ pub enum Onward {
     /// The hops that are left in its path; to its side if there are none.
     Along,
     /// This link, and then the hops that are left.
-    Over(LinkId),
+    Over(PipeId),
     /// Nowhere.
     Nowhere,
     /// The site has it: it waits there ([`Net::hold`]) or was sent on already ([`Net::release`]).

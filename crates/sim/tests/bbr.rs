@@ -4,7 +4,7 @@ use anabranch_core::Time;
 use anabranch_sim::dumbbell::{Dumbbell, line, one_flow};
 use anabranch_sim::link::{Buffer, LinkSpec, Loss};
 use anabranch_sim::tcp::{Control, Growth, Recovery, TcpConfig};
-use anabranch_sim::world::{FlowId, LinkId, Work, World};
+use anabranch_sim::world::{FlowId, PipeId, Work, World};
 
 const MS: u64 = 1_000_000;
 const RATE_BPS: u64 = 20_000_000;
@@ -38,7 +38,7 @@ fn share(segments: u32, ms: u64) -> f64 {
 }
 
 /// Packets in the queue, ms by ms.
-fn queues(world: &mut World, link: LinkId, from_ms: u64, to_ms: u64) -> Vec<u64> {
+fn queues(world: &mut World, link: PipeId, from_ms: u64, to_ms: u64) -> Vec<u64> {
     let at = |ms| {
         world.run_until(Time::from_millis(ms));
         world.link_mut(link).backlog(Time::from_millis(ms)).packets
@@ -115,7 +115,7 @@ fn a_buffer_of_a_tenth_of_the_pipe_costs_losses_and_not_the_throughput() {
 }
 
 /// Two flows that begin 3 s apart.
-fn two(seed: u64) -> (World, LinkId, [FlowId; 2]) {
+fn two(seed: u64) -> (World, PipeId, [FlowId; 2]) {
     let access = line(1_000_000_000, 0, Buffer::Unlimited);
     let mut dumbbell = Dumbbell::new(seed, pipe(4 * BDP, Loss::None), access);
     let flows = [0, 3_000]

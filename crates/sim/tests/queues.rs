@@ -6,7 +6,7 @@ use anabranch_core::Time;
 use anabranch_sim::dumbbell::line;
 use anabranch_sim::link::{Buffer, Codel, FqCodel, LinkCounters, Queue};
 use anabranch_sim::tcp::TcpConfig;
-use anabranch_sim::world::{FlowId, FlowSpec, LinkId, Work, World};
+use anabranch_sim::world::{FlowId, FlowSpec, PipeId, Work, World};
 
 const MBIT: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
@@ -29,7 +29,7 @@ fn fq() -> Queue {
 /// Endless flows of SACK and Reno over 20 Mbit/s and a round trip of 40 ms, with room for 400 ms.
 struct Filled {
     world: World,
-    there: LinkId,
+    there: PipeId,
     flows: Vec<FlowId>,
 }
 

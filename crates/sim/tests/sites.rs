@@ -5,7 +5,7 @@ use anabranch_sim::link::{Buffer, LinkSpec, Loss};
 use anabranch_sim::packet::PacketId;
 use anabranch_sim::tcp::TcpConfig;
 use anabranch_sim::world::{
-    FlowId, FlowSpec, Hop, LinkId, Net, News, Onward, PathId, Site, SiteId, Work, World,
+    FlowId, FlowSpec, Hop, Net, News, Onward, PathId, PipeId, Site, SiteId, Work, World,
 };
 
 const MS: u64 = 1_000_000;
@@ -22,7 +22,7 @@ fn line(rate_bps: u64, delay_ns: u64) -> LinkSpec {
 /// Gives the packets of a flow to `sublinks` in turn, and starts the next request when one is over.
 #[derive(Default)]
 struct Turns {
-    sublinks: Vec<LinkId>,
+    sublinks: Vec<PipeId>,
     passed: Vec<u64>,
     next: Option<FlowSpec>,
     finished: u64,

@@ -33,7 +33,7 @@ use anabranch_policy::abi::Choice;
 use anabranch_policy::splitmix::mix;
 
 use crate::link::{Service, Tally};
-use crate::net::{FlowId, Net, News, Overhead, Packet, SideId, SiteId};
+use crate::net::{FlowId, Net, News, Overhead, Packet, PipeId, SideId, SiteId};
 use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::{Onward, Site};
@@ -41,6 +41,7 @@ use crate::world::{Onward, Site};
 pub use nat::{Ends, Nat, Pair};
 pub use peer::PeerSite;
 use programs::Programs;
+pub(crate) use programs::Runs;
 
 /// Of an ICMP echo request without data with its IP header, as the daemon's prober sends it.
 const PROBE_BYTES: u32 = 28;
@@ -59,9 +60,9 @@ const LINKS: u16 = anabranch_policy::abi::MAX_LINKS as u16;
 #[derive(Clone, Debug)]
 pub struct Lines {
     /// One or two.
-    pub up: Vec<crate::net::LinkId>,
+    pub up: Vec<PipeId>,
     /// One or two, that of the servers' side first.
-    pub down: Vec<crate::net::LinkId>,
+    pub down: Vec<PipeId>,
     /// No NAT: the addresses of the LAN are announced over it while none of its lines is cut.
     pub routed: bool,
 }
@@ -195,16 +196,6 @@ impl Gateway {
 
     // ---- getters
 
-    /// Its flows.
-    pub fn nat(&self) -> &Nat {
-        &self.programs.nat
-    }
-
-    /// Its flows, to tell of them.
-    pub fn nat_mut(&mut self) -> &mut Nat {
-        &mut self.programs.nat
-    }
-
     /// As of the last turn.
     pub fn status(&self) -> Vec<LinkStatus> {
         self.driver.balancer().status(self.turned)
@@ -219,11 +210,6 @@ impl Gateway {
     /// What the balancer told, in the order of time.
     pub fn events(&self) -> &[(Time, Event)] {
         &self.events
-    }
-
-    /// What it sent to learn of its links.
-    pub fn probed(&self) -> Probed {
-        self.programs.probed
     }
 
     /// Flows that were ended with their links.
@@ -327,6 +313,16 @@ impl Gateway {
             }
             false => self.programs.inbound(net, link, id),
         }
+    }
+}
+
+impl Runs for Gateway {
+    fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    fn programs_mut(&mut self) -> &mut Programs {
+        &mut self.programs
     }
 }
 

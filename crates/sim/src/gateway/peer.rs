@@ -14,9 +14,9 @@ use anabranch_policy::paths::Prefix;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::programs::Programs;
-use super::{Gateway, LINKS, Lines, Nat, Probed};
-use crate::net::{FlowId, Hop, Net, News, Packet, Path, SideId, SiteId};
+use super::programs::{Programs, Runs};
+use super::{Gateway, LINKS, Lines};
+use crate::net::{FlowId, Hop, Net, News, Packet, Path, PipeId, SideId, SiteId};
 use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::{Onward, Site};
@@ -65,21 +65,6 @@ impl PeerSite {
         self.turn(net);
     }
 
-    /// Its flows.
-    pub fn nat(&self) -> &Nat {
-        &self.programs.nat
-    }
-
-    /// Its flows, to tell of them.
-    pub fn nat_mut(&mut self) -> &mut Nat {
-        &mut self.programs.nat
-    }
-
-    /// What it sent to learn of its links.
-    pub fn probed(&self) -> Probed {
-        self.programs.probed
-    }
-
     /// What it believes of each link.
     pub fn alive(&self) -> impl Iterator<Item = (LinkId, bool)> + '_ {
         let links = self.programs.links();
@@ -87,7 +72,7 @@ impl PeerSite {
     }
 
     /// A line was cut, or is whole again: who runs what is beyond a last mile sees that.
-    pub fn set_carrier(&mut self, net: &mut Net, line: crate::net::LinkId) {
+    pub fn set_carrier(&mut self, net: &mut Net, line: PipeId) {
         let now = net.now();
         for (link, port) in self.programs.links().zip(&self.programs.ports) {
             let beyond = port.lines.up[1..]
@@ -212,6 +197,16 @@ impl PeerSite {
             Some([beyond, _]) => Path::new(&[Hop::from(*beyond), tunnel.into()]),
             _ => ports[link.index()].down,
         }
+    }
+}
+
+impl Runs for PeerSite {
+    fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    fn programs_mut(&mut self) -> &mut Programs {
+        &mut self.programs
     }
 }
 

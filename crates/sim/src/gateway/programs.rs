@@ -6,7 +6,7 @@ use anabranch_core::{LinkId, Question, Reach, Time};
 
 use super::nat::{Heard, Nat, Settled};
 use super::{Gateway, LINKS, Lines, Probed, RST_BYTES};
-use crate::net::{FlowId, Hop, Net, Packet, Path, SideId, SiteId};
+use crate::net::{FlowId, Hop, Net, Packet, Path, PipeId, SideId, SiteId};
 use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::Onward;
@@ -16,7 +16,7 @@ const QUESTIONS_AWAITED: u32 = 16_384;
 
 /// Where the packets of one link go.
 #[derive(Clone, Debug)]
-pub(super) struct Port {
+pub(crate) struct Port {
     pub up: Path,
     pub down: Path,
     /// To the servers' side and back.
@@ -29,7 +29,7 @@ pub(super) struct Port {
 
 impl Port {
     fn new(link: usize, lines: &Lines) -> Port {
-        let hops = |lines: &[crate::net::LinkId], end: Option<SiteId>| {
+        let hops = |lines: &[PipeId], end: Option<SiteId>| {
             let lines = lines.iter().map(|line| Hop::from(*line));
             Path::new(&lines.chain(end.map(Hop::from)).collect::<Vec<_>>())
         };
@@ -61,9 +61,30 @@ impl Port {
     }
 }
 
+/// Who runs the programs: a gateway, or a peer in its place.
+pub(crate) trait Runs {
+    fn programs(&self) -> &Programs;
+    fn programs_mut(&mut self) -> &mut Programs;
+
+    /// Its flows.
+    fn nat(&self) -> &Nat {
+        &self.programs().nat
+    }
+
+    /// Its flows, to tell of them.
+    fn nat_mut(&mut self) -> &mut Nat {
+        &mut self.programs_mut().nat
+    }
+
+    /// What it sent to learn of its links.
+    fn probed(&self) -> Probed {
+        self.programs().probed
+    }
+}
+
 /// The programs of a gateway with its tables.
 #[derive(Debug)]
-pub(super) struct Programs {
+pub(crate) struct Programs {
     /// Its flows.
     pub nat: Nat,
     pub ports: Vec<Port>,

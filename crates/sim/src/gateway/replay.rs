@@ -8,7 +8,7 @@ use anabranch_core::{Balancer, ClassSpec, Config, DataPlane, LinkId, LinkSpec as
 use anabranch_policy::Rules;
 use anabranch_policy::paths::{Paths, Prefix};
 
-use super::{Ends, Gateway, Lines, Pair, Plane};
+use super::{Ends, Gateway, Lines, Pair, Plane, Runs};
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::net::{FlowId, FlowSpec, Net, News, Packet, Path, PathId, SideId, SiteId, Work};
 use crate::tcp::{Segment, TcpConfig};

@@ -26,7 +26,7 @@ pub use flow::{FlowId, FlowSpec, FlowTimes, News, SideId, Work};
 pub(crate) use overhead::Overhead;
 pub(crate) use path::Stop;
 use path::{FED, SITE};
-pub use path::{Hop, LinkId, MAX_HOPS, Path, PathId, SiteId};
+pub use path::{Hop, MAX_HOPS, Path, PathId, PipeId, SiteId};
 pub use trajectory::Trajectory;
 
 /// Carries all that forwarding needs, so that a hop touches the packet and the link and nothing else.
@@ -93,7 +93,7 @@ pub(crate) enum Event {
     /// At the end of a link, unless the packet's time has changed.
     Arrival(PacketId),
     /// Of a line with a managed queue, which may be free for the next packet.
-    Departure(LinkId),
+    Departure(PipeId),
     /// From its host, which took its time.
     Leaves(PacketId),
     Timer(u32),
@@ -112,7 +112,7 @@ pub struct Net {
     sacks: Vec<SackBlocks>,
     links: Vec<Link>,
     /// Of each link, the one that alone feeds it.
-    feeders: Vec<Option<LinkId>>,
+    feeders: Vec<Option<PipeId>>,
     paths: Vec<Path>,
     flows: Vec<Flow>,
     free_flows: Vec<FlowId>,
@@ -169,26 +169,26 @@ impl Net {
     }
 
     /// What a link has done so far.
-    pub fn counters(&self, id: LinkId) -> LinkCounters {
+    pub fn counters(&self, id: PipeId) -> LinkCounters {
         self.link(id).counters(self.now)
     }
 
     /// One of them.
-    pub fn link(&self, id: LinkId) -> &Link {
+    pub fn link(&self, id: PipeId) -> &Link {
         &self.links[id.index()]
     }
 
     /// The same, to be changed.
-    pub fn link_mut(&mut self, id: LinkId) -> &mut Link {
+    pub fn link_mut(&mut self, id: PipeId) -> &mut Link {
         &mut self.links[id.index()]
     }
 
     /// All of them, in the order in which they were added.
-    pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+    pub fn links(&self) -> impl Iterator<Item = PipeId> + use<> {
         let feeders = self.feeders.clone();
         (0..).zip(feeders).map(|(i, feeder)| match feeder {
-            Some(_) => LinkId::fed(i),
-            None => LinkId::new(i),
+            Some(_) => PipeId::fed(i),
+            None => PipeId::new(i),
         })
     }
 
@@ -319,7 +319,7 @@ impl Net {
     // None of these is for plain links.
 
     /// From here on, the line swallows what it holds and what it is offered.
-    pub fn cut(&mut self, id: LinkId) {
+    pub fn cut(&mut self, id: PipeId) {
         let now = self.now;
         for packet in self.link_mut(id).cut(now) {
             self.packets.get_mut(packet).due_ns = u64::MAX;
@@ -328,12 +328,12 @@ impl Net {
     }
 
     /// The line is whole again.
-    pub fn restore(&mut self, id: LinkId) {
+    pub fn restore(&mut self, id: PipeId) {
         self.link_mut(id).restore();
     }
 
     /// What waits is sent at the new rate, and the rest of what is being sent, too.
-    pub fn set_rate(&mut self, id: LinkId, rate_bps: u64) {
+    pub fn set_rate(&mut self, id: PipeId, rate_bps: u64) {
         let now = self.now;
         self.link_mut(id).set_rate(now, rate_bps);
         self.expect(id);
@@ -341,24 +341,24 @@ impl Net {
     }
 
     /// For packets whose transmission begins after this; none overtakes another.
-    pub fn set_delay(&mut self, id: LinkId, delay_ns: u64) {
+    pub fn set_delay(&mut self, id: PipeId, delay_ns: u64) {
         let now = self.now;
         self.link_mut(id).set_delay(now, delay_ns);
         self.expect(id);
     }
 
     /// As [`Link::set_loss`].
-    pub fn set_loss(&mut self, id: LinkId, loss: Loss) {
+    pub fn set_loss(&mut self, id: PipeId, loss: Loss) {
         self.link_mut(id).set_loss(loss);
     }
 
     /// As [`Link::set_impairments`].
-    pub fn set_impairments(&mut self, id: LinkId, impairments: Impairments) {
+    pub fn set_impairments(&mut self, id: PipeId, impairments: Impairments) {
         self.link_mut(id).set_impairments(impairments);
     }
 
     /// Adds up both sides of Little's law on this line.
-    pub fn audit(&mut self, id: LinkId) {
+    pub fn audit(&mut self, id: PipeId) {
         let now = self.now;
         self.link_mut(id).audit(now);
     }
@@ -366,14 +366,14 @@ impl Net {
     // ---- what is built
 
     /// A link that draws its losses from its own stream of the network's seed.
-    pub fn add_link(&mut self, spec: LinkSpec) -> LinkId {
+    pub fn add_link(&mut self, spec: LinkSpec) -> PipeId {
         let stream = self.links.len() as u64;
-        LinkId::new(self.push_link(Link::new(spec, self.seed, stream), None))
+        PipeId::new(self.push_link(Link::new(spec, self.seed, stream), None))
     }
 
     /// A plain link.
-    pub fn add_plain_link(&mut self, spec: LinkSpec) -> LinkId {
-        LinkId::new(self.push_link(Link::plain(spec), None))
+    pub fn add_plain_link(&mut self, spec: LinkSpec) -> PipeId {
+        PipeId::new(self.push_link(Link::plain(spec), None))
     }
 
     /// A plain link all whose packets come out of `feeder`: they are offered to it when `feeder` accepts them, so that a
@@ -381,12 +381,12 @@ impl Net {
     ///
     /// # Panics
     /// If `feeder` is not plain: what it accepted might yet be lost.
-    pub fn add_link_behind(&mut self, feeder: LinkId, spec: LinkSpec) -> LinkId {
+    pub fn add_link_behind(&mut self, feeder: PipeId, spec: LinkSpec) -> PipeId {
         assert!(self.link(feeder).is_plain(), "{feeder:?} may change");
-        LinkId::fed(self.push_link(Link::plain(spec), Some(feeder)))
+        PipeId::fed(self.push_link(Link::plain(spec), Some(feeder)))
     }
 
-    fn push_link(&mut self, link: Link, feeder: Option<LinkId>) -> u32 {
+    fn push_link(&mut self, link: Link, feeder: Option<PipeId>) -> u32 {
         let id = index(self.links.len());
         self.links.push(link);
         self.feeders.push(feeder);
@@ -553,7 +553,7 @@ impl Net {
     }
 
     /// A packet that waits at a site goes on over `link`.
-    pub fn release(&mut self, packet: PacketId, link: LinkId) {
+    pub fn release(&mut self, packet: PacketId, link: PipeId) {
         self.held -= 1;
         self.forward(packet, link);
     }

@@ -3,20 +3,20 @@
 /// Hops of one path.
 pub const MAX_HOPS: usize = 3;
 
-/// One link of a network.
+/// One link of a network, in one direction: a pipe, as dummynet calls it. A gateway's link has two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LinkId(u32);
+pub struct PipeId(u32);
 
 /// Marks the number of a link that one other feeds, and nothing else.
 pub(super) const FED: u32 = 1 << 30;
 
-impl LinkId {
-    pub(super) fn new(index: u32) -> LinkId {
-        LinkId(index)
+impl PipeId {
+    pub(super) fn new(index: u32) -> PipeId {
+        PipeId(index)
     }
 
-    pub(super) fn fed(index: u32) -> LinkId {
-        LinkId(index | FED)
+    pub(super) fn fed(index: u32) -> PipeId {
+        PipeId(index | FED)
     }
 
     #[inline]
@@ -45,8 +45,8 @@ pub struct Hop(u32);
 /// Marks the number of a site.
 pub(super) const SITE: u32 = 1 << 31;
 
-impl From<LinkId> for Hop {
-    fn from(link: LinkId) -> Hop {
+impl From<PipeId> for Hop {
+    fn from(link: PipeId) -> Hop {
         Hop(link.0)
     }
 }
@@ -58,7 +58,7 @@ impl From<SiteId> for Hop {
 }
 
 pub(crate) enum Stop {
-    Link(LinkId),
+    Link(PipeId),
     Site(SiteId),
 }
 
@@ -66,7 +66,7 @@ impl Hop {
     #[inline]
     pub(crate) fn stop(self) -> Stop {
         if self.0 & SITE == 0 {
-            Stop::Link(LinkId(self.0))
+            Stop::Link(PipeId(self.0))
         } else {
             Stop::Site(SiteId((self.0 & !SITE) as u16))
         }
@@ -144,7 +144,7 @@ impl Path {
 
     /// Takes the next hop off the path if it is a fed link.
     #[inline]
-    pub(super) fn next_fed(&mut self) -> Option<LinkId> {
+    pub(super) fn next_fed(&mut self) -> Option<PipeId> {
         match self.peek()?.stop() {
             Stop::Link(link) if link.is_fed() => {
                 self.next += 1;

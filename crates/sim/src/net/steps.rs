@@ -4,7 +4,7 @@ use anabranch_core::Time;
 use anabranch_scenario::NEAREST;
 
 use super::flow::{Flow, FlowId, Role, Side, SideId, Stage, Work};
-use super::path::{Hop, LinkId, Stop};
+use super::path::{Hop, PipeId, Stop};
 use super::{Event, Net, Packet};
 use crate::link::{Link, Nature, Offer};
 use crate::packet::PacketId;
@@ -89,7 +89,7 @@ impl Net {
 
     /// Offers a packet to a link, and at once to those after it that nothing else feeds.
     #[inline(always)]
-    pub(crate) fn forward(&mut self, id: PacketId, link: LinkId) {
+    pub(crate) fn forward(&mut self, id: PacketId, link: PipeId) {
         debug_assert!(!link.is_fed(), "{link:?} takes packets of one link alone");
         let packet = self.packets.get_mut(id);
         let (mut at, mut link) = (self.now, link);
@@ -119,7 +119,7 @@ impl Net {
 
     /// Does what follows from a change of a managed queue.
     #[inline(never)]
-    pub(super) fn tend(&mut self, line: LinkId) {
+    pub(super) fn tend(&mut self, line: PipeId) {
         let link = &mut self.links[line.index()];
         for id in link.take_dropped() {
             self.packets.remove(id);
@@ -133,7 +133,7 @@ impl Net {
 
     /// A line may be free for the next packet of its managed queue.
     #[inline(never)]
-    pub(crate) fn depart(&mut self, line: LinkId) {
+    pub(crate) fn depart(&mut self, line: PipeId) {
         let link = &mut self.links[line.index()];
         if !link.is_due(self.now) {
             return;
@@ -159,7 +159,7 @@ impl Net {
     }
 
     /// Looks for the arrivals of a line that has changed.
-    pub(super) fn expect(&mut self, line: LinkId) {
+    pub(super) fn expect(&mut self, line: PipeId) {
         for (id, at) in self.links[line.index()].to_come(self.now) {
             let packet = self.packets.get_mut(id);
             if packet.due_ns != at.as_nanos() {

@@ -11,18 +11,15 @@ use anabranch_scenario::{
 use super::SimError;
 use super::homes::Homes;
 use super::scene::{Way, Wires};
-use crate::gateway::{Ends, Gateway, Lines, Nat, Pair, PeerSite, Probed};
+use crate::gateway::{Ends, Gateway, Lines, Pair, PeerSite, Probed, Runs};
 use crate::load::{Carrier, Route};
-use crate::net::{FlowId, Hop, Net, News, Path, SiteId};
+use crate::net::{FlowId, Hop, Net, News, Path, PipeId, SiteId};
 use crate::packet::PacketId;
 use crate::world::{Onward, Site};
 
 /// What stands between users and links, and keeps their flows.
-pub(super) trait Door: Site {
-    fn nat(&self) -> &Nat;
-    fn nat_mut(&mut self) -> &mut Nat;
+pub(super) trait Door: Site + Runs {
     fn begin(&mut self, net: &mut Net);
-    fn probed(&self) -> Probed;
     fn states(&self) -> Vec<(LinkId, LinkState)>;
 
     fn events(&self, names: &[String]) -> Vec<Told> {
@@ -30,26 +27,14 @@ pub(super) trait Door: Site {
         Vec::new()
     }
 
-    fn set_carrier(&mut self, net: &mut Net, line: crate::net::LinkId) {
+    fn set_carrier(&mut self, net: &mut Net, line: PipeId) {
         let _ = (net, line);
     }
 }
 
 impl Door for Gateway {
-    fn nat(&self) -> &Nat {
-        self.nat()
-    }
-
-    fn nat_mut(&mut self) -> &mut Nat {
-        self.nat_mut()
-    }
-
     fn begin(&mut self, net: &mut Net) {
         self.begin(net);
-    }
-
-    fn probed(&self) -> Probed {
-        self.probed()
     }
 
     fn states(&self) -> Vec<(LinkId, LinkState)> {
@@ -71,20 +56,8 @@ impl Door for Gateway {
 }
 
 impl Door for PeerSite {
-    fn nat(&self) -> &Nat {
-        self.nat()
-    }
-
-    fn nat_mut(&mut self) -> &mut Nat {
-        self.nat_mut()
-    }
-
     fn begin(&mut self, net: &mut Net) {
         self.begin(net);
-    }
-
-    fn probed(&self) -> Probed {
-        self.probed()
     }
 
     fn states(&self) -> Vec<(LinkId, LinkState)> {
@@ -96,7 +69,7 @@ impl Door for PeerSite {
         links.map(|(link, alive)| (link, state(alive))).collect()
     }
 
-    fn set_carrier(&mut self, net: &mut Net, line: crate::net::LinkId) {
+    fn set_carrier(&mut self, net: &mut Net, line: PipeId) {
         self.set_carrier(net, line);
     }
 }
@@ -189,7 +162,7 @@ impl<D: Door> Way for Behind<D> {
         self.gateway.nat().reassigned()
     }
 
-    fn set_carrier(&mut self, net: &mut Net, line: crate::net::LinkId, _: bool) {
+    fn set_carrier(&mut self, net: &mut Net, line: PipeId, _: bool) {
         self.gateway.set_carrier(net, line);
     }
 }

@@ -5,15 +5,15 @@ use anabranch_scenario::{Access, Load};
 use super::scene::add;
 use crate::gateway::Pair;
 use crate::load::Route;
-use crate::net::{FlowId, Hop, LinkId, Net};
+use crate::net::{FlowId, Hop, Net, PipeId};
 use crate::packet::PacketId;
 use crate::world::Onward;
 
 /// One user's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
-    pub to_site: LinkId,
-    pub to_host: LinkId,
+    pub to_site: PipeId,
+    pub to_host: PipeId,
 }
 
 impl Home {
@@ -32,7 +32,7 @@ pub(super) struct Homes {
     homes: Vec<Option<Home>>,
     routes: Vec<Option<Route>>,
     /// The line to the host of each flow.
-    of_flows: Vec<Option<LinkId>>,
+    of_flows: Vec<Option<PipeId>>,
 }
 
 impl Homes {

@@ -13,7 +13,7 @@ use super::{SimError, nanos};
 use crate::gateway::{Lines, Probed};
 use crate::link::{self, LinkSpec};
 use crate::load::{Carrier, Load};
-use crate::net::{FlowId, LinkId, Net, News, Path, SiteId};
+use crate::net::{FlowId, Net, News, Path, PipeId, SiteId};
 use crate::packet::PacketId;
 use crate::world::{Onward, Site};
 
@@ -46,22 +46,22 @@ pub(super) trait Way: Site + Carrier {
     }
 
     /// A line was cut, or is whole again. Whoever has a carrier there loses it, or gets it back.
-    fn set_carrier(&mut self, net: &mut Net, line: LinkId, on: bool) {
+    fn set_carrier(&mut self, net: &mut Net, line: PipeId, on: bool) {
         let _ = (net, line, on);
     }
 }
 
 /// Lines that several links have beyond, down and up.
-pub(super) type Shared = BTreeMap<String, (LinkId, LinkId)>;
+pub(super) type Shared = BTreeMap<String, (PipeId, PipeId)>;
 
 /// The lines of one link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wires {
-    down: LinkId,
+    down: PipeId,
     /// None for a sublink of a trunk, which goes one way.
-    up: Option<LinkId>,
+    up: Option<PipeId>,
     /// Down and up.
-    beyond: Option<(LinkId, LinkId)>,
+    beyond: Option<(PipeId, PipeId)>,
     /// Without NAT.
     routed: bool,
 }
@@ -86,7 +86,7 @@ impl Wires {
     }
 
     /// A line that goes one way.
-    pub fn one_way(down: LinkId) -> Wires {
+    pub fn one_way(down: PipeId) -> Wires {
         Wires {
             down,
             up: None,
@@ -110,7 +110,7 @@ impl Wires {
     }
 
     /// The lines that a fault is about.
-    fn hit(&self, place: Place, direction: Option<Direction>) -> Option<Vec<LinkId>> {
+    fn hit(&self, place: Place, direction: Option<Direction>) -> Option<Vec<PipeId>> {
         let (down, up) = match place {
             Place::LastMile => (self.down, self.up),
             Place::Beyond => self.beyond.map(|(down, up)| (down, Some(up)))?,
@@ -123,21 +123,21 @@ impl Wires {
     }
 
     /// The lines that hosts send to, and those that hosts receive from.
-    fn ends(&self) -> (Vec<LinkId>, Vec<LinkId>) {
+    fn ends(&self) -> (Vec<PipeId>, Vec<PipeId>) {
         let lines = self.lines();
         let first = [lines.up.first(), lines.down.first()];
         let last = [lines.up.last(), lines.down.last()];
-        let some = |ends: [Option<&LinkId>; 2]| ends.into_iter().flatten().copied().collect();
+        let some = |ends: [Option<&PipeId>; 2]| ends.into_iter().flatten().copied().collect();
         (some(first), some(last))
     }
 
-    fn all(&self) -> impl Iterator<Item = LinkId> + use<> {
+    fn all(&self) -> impl Iterator<Item = PipeId> + use<> {
         let lines = self.lines();
         lines.down.into_iter().chain(lines.up)
     }
 }
 
-pub(super) fn add(net: &mut Net, line: &Line) -> LinkId {
+pub(super) fn add(net: &mut Net, line: &Line) -> PipeId {
     let id = net.add_link(LinkSpec {
         rate_bps: line.rate_bps,
         delay_ns: nanos(line.delay),
@@ -157,7 +157,7 @@ pub(super) fn add(net: &mut Net, line: &Line) -> LinkId {
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     fault: Fault,
-    lines: Vec<LinkId>,
+    lines: Vec<PipeId>,
 }
 
 /// Finds the lines of every fault.
@@ -366,14 +366,14 @@ impl<W: Way> Site for Scene<W> {
     }
 }
 
-fn impair(net: &mut Net, line: LinkId, change: impl FnOnce(&mut Impairments)) {
+fn impair(net: &mut Net, line: PipeId, change: impl FnOnce(&mut Impairments)) {
     let mut impairments = net.link(line).impairments();
     change(&mut impairments);
     net.set_impairments(line, impairments);
 }
 
 /// Lines, of which links may share some.
-fn each_once(lines: impl Iterator<Item = LinkId>) -> BTreeSet<LinkId> {
+fn each_once(lines: impl Iterator<Item = PipeId>) -> BTreeSet<PipeId> {
     lines.collect()
 }
 

@@ -11,7 +11,7 @@ use super::homes::Home;
 use super::scene::{Way, add};
 use crate::gateway::{Ends, Pair};
 use crate::load::{Carrier, Route, flow_hash};
-use crate::net::{FlowId, Hop, LinkId, Net, News, SiteId};
+use crate::net::{FlowId, Hop, Net, News, PipeId, SiteId};
 use crate::packet::PacketId;
 use crate::trunk::{Sublink, Trunk};
 use crate::world::{Onward, Site};
@@ -22,7 +22,7 @@ pub(super) struct Trunking {
     /// What a packet for each client passes behind the sublinks.
     to_clients: Vec<Hop>,
     hashes_as_bonding: bool,
-    back: LinkId,
+    back: PipeId,
     clients: Vec<Home>,
     servers: Vec<Home>,
     /// By client, then by server.
@@ -152,7 +152,7 @@ impl Way for Trunking {
         opened.map(reading).collect()
     }
 
-    fn set_carrier(&mut self, net: &mut Net, line: LinkId, on: bool) {
+    fn set_carrier(&mut self, net: &mut Net, line: PipeId, on: bool) {
         let mut sublinks = self.trunk.sublinks().iter();
         if let Some(i) = sublinks.position(|sublink| sublink.link == line) {
             self.trunk.set_carrier(net, SublinkId(i as u16), on);
