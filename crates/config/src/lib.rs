@@ -10,12 +10,14 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod either;
 mod error;
 pub mod format;
 mod quantity;
 mod source;
 mod suggestion;
 
+pub use either::Either;
 pub use error::{BadInput, with_causes};
 pub use quantity::{Bytes, Frequency, LineRate, Rate, Share, Span};
 pub use source::{Source, dotted, is_name, read_text, read_text_up_to};

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use anabranch_config::either::table;
+use anabranch_config::{Either, read_either};
+use serde::de::{Error, MapAccess};
 
 use crate::algorithm::Algorithm;
 use crate::tuple::Tuple;
@@ -62,33 +62,22 @@ impl<P> fmt::Display for Typed<P> {
     }
 }
 
+read_either!(Typed<Algorithm>);
+
 /// A name of the catalogue, or a tuple.
-impl<'de> Deserialize<'de> for Typed<Algorithm> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameOrTuple;
+impl Either for Typed<Algorithm> {
+    const EXPECTED: &'static str =
+        "the name of a policy, or a table of measure, dispatch, granularity and period";
 
-        impl<'de> Visitor<'de> for NameOrTuple {
-            type Value = Typed<Algorithm>;
+    fn of_text<E: Error>(name: &str) -> Result<Self, E> {
+        let algorithm: Algorithm = name.parse().map_err(E::custom)?;
+        Ok(algorithm.into())
+    }
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "the name of a policy, or a table of measure, dispatch, granularity and period",
-                )
-            }
-
-            fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-                let algorithm: Algorithm = name.parse().map_err(E::custom)?;
-                Ok(algorithm.into())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let tuple = Tuple::deserialize(MapAccessDeserializer::new(map))?;
-                let policy = Algorithm::try_from(&tuple).map_err(A::Error::custom)?;
-                let name = tuple.name.unwrap_or_else(|| policy.tuple());
-                Ok(Typed { policy, name })
-            }
-        }
-
-        deserializer.deserialize_any(NameOrTuple)
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        let tuple: Tuple = table(written)?;
+        let policy = Algorithm::try_from(&tuple).map_err(A::Error::custom)?;
+        let name = tuple.name.unwrap_or_else(|| policy.tuple());
+        Ok(Typed { policy, name })
     }
 }

@@ -5,10 +5,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Source, Span, did_you_mean, is_name};
+use anabranch_config::either::list;
+use anabranch_config::{BadInput, Either, Source, Span, did_you_mean, is_name, read_either};
 use anabranch_policy::Granularity;
 use anabranch_policy::abi::{EXCEPT_MAX, TIERS_MAX};
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, SeqAccess};
 use serde::{Deserialize, Deserializer};
 
 use super::class::{Class, WhenNone};
@@ -538,120 +539,73 @@ fn dscp(word: &str) -> Result<u8, String> {
 /// One word of [`Words`].
 struct Word(String);
 
-impl<'de> Deserialize<'de> for Word {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrNumber;
-        impl Visitor<'_> for TextOrNumber {
-            type Value = Word;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a whole number")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Word, E> {
-                Ok(Word(text.to_owned()))
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Word, E> {
-                Ok(Word(number.to_string()))
-            }
-        }
-        deserializer.deserialize_any(TextOrNumber)
-    }
-}
-
-impl<'de> Deserialize<'de> for Words {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMore;
-        impl<'de> Visitor<'de> for OneOrMore {
-            type Value = Words;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a whole number, or a list of them")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Words, E> {
-                Ok(Words(vec![text.to_owned()]))
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Words, E> {
-                Ok(Words(vec![number.to_string()]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
-                let mut words = Vec::new();
-                while let Some(Word(word)) = list.next_element()? {
-                    words.push(word);
-                }
-                Ok(Words(words))
-            }
-        }
-        deserializer.deserialize_any(OneOrMore)
-    }
-}
-
-impl<'de> Deserialize<'de> for Tiers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Lists;
-        impl<'de> Visitor<'de> for Lists {
-            type Value = Tiers;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"links, like ["lte"], or tiers of them, like [["lte"], ["radio"]]"#)
-            }
-
-            fn visit_str<E: Error>(self, link: &str) -> Result<Tiers, E> {
-                Ok(Tiers(vec![vec![link.to_owned()]]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tiers, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(part) = list.next_element::<LinkOrTier>()? {
-                    parts.push(part);
-                }
-                let links = parts.iter().all(|part| matches!(part, LinkOrTier::Link(_)));
-                let names = parts.into_iter().map(|part| match part {
-                    LinkOrTier::Link(link) => vec![link],
-                    LinkOrTier::Tier(tier) => tier,
-                });
-                Ok(Tiers(match links {
-                    true => vec![names.flatten().collect()],
-                    false => names.collect(),
-                }))
-            }
-        }
-        deserializer.deserialize_any(Lists)
-    }
-}
-
 /// An element of [`Tiers`]. Beside lists, a link alone is a tier.
 enum LinkOrTier {
     Link(String),
     Tier(Vec<String>),
 }
 
-impl<'de> Deserialize<'de> for LinkOrTier {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = LinkOrTier;
+read_either!(Word, Words, Tiers, LinkOrTier);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a link or a list of links")
-            }
+impl Either for Word {
+    const EXPECTED: &'static str = "a text or a whole number";
 
-            fn visit_str<E: Error>(self, link: &str) -> Result<LinkOrTier, E> {
-                Ok(LinkOrTier::Link(link.to_owned()))
-            }
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Word(text.to_owned()))
+    }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LinkOrTier, A::Error> {
-                let mut tier = Vec::new();
-                while let Some(link) = list.next_element()? {
-                    tier.push(link);
-                }
-                Ok(LinkOrTier::Tier(tier))
-            }
-        }
-        deserializer.deserialize_any(Either)
+    fn of_whole<E: Error>(number: i64) -> Result<Self, E> {
+        Ok(Word(number.to_string()))
+    }
+}
+
+impl Either for Words {
+    const EXPECTED: &'static str = "a text, a whole number, or a list of them";
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Words(vec![text.to_owned()]))
+    }
+
+    fn of_whole<E: Error>(number: i64) -> Result<Self, E> {
+        Ok(Words(vec![number.to_string()]))
+    }
+
+    fn of_list<'de, A: SeqAccess<'de>>(words: A) -> Result<Self, A::Error> {
+        let words: Vec<Word> = list(words)?;
+        Ok(Words(words.into_iter().map(|Word(word)| word).collect()))
+    }
+}
+
+impl Either for Tiers {
+    const EXPECTED: &'static str =
+        r#"links, like ["lte"], or tiers of them, like [["lte"], ["radio"]]"#;
+
+    fn of_text<E: Error>(link: &str) -> Result<Self, E> {
+        Ok(Tiers(vec![vec![link.to_owned()]]))
+    }
+
+    fn of_list<'de, A: SeqAccess<'de>>(parts: A) -> Result<Self, A::Error> {
+        let parts: Vec<LinkOrTier> = list(parts)?;
+        let links = parts.iter().all(|part| matches!(part, LinkOrTier::Link(_)));
+        let names = parts.into_iter().map(|part| match part {
+            LinkOrTier::Link(link) => vec![link],
+            LinkOrTier::Tier(tier) => tier,
+        });
+        Ok(Tiers(match links {
+            true => vec![names.flatten().collect()],
+            false => names.collect(),
+        }))
+    }
+}
+
+impl Either for LinkOrTier {
+    const EXPECTED: &'static str = "a link or a list of links";
+
+    fn of_text<E: Error>(link: &str) -> Result<Self, E> {
+        Ok(LinkOrTier::Link(link.to_owned()))
+    }
+
+    fn of_list<'de, A: SeqAccess<'de>>(links: A) -> Result<Self, A::Error> {
+        list(links).map(LinkOrTier::Tier)
     }
 }

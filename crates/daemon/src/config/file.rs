@@ -1,15 +1,13 @@
 //! The configuration as written: every key once.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
 
-use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{Error, IgnoredAny, SeqAccess};
 
-use anabranch_config::{LineRate, Span};
+use anabranch_config::either::list;
+use anabranch_config::{Either, LineRate, Span, read_either};
 use anabranch_core::checks::ProbeTarget;
 use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, OnReturn, Typed};
@@ -160,29 +158,16 @@ pub(super) struct SurveyTable {
 #[derive(Debug)]
 pub(super) struct OneOrMore(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for OneOrMore {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Words;
-        impl<'de> Visitor<'de> for Words {
-            type Value = OneOrMore;
+impl Either for OneOrMore {
+    const EXPECTED: &'static str =
+        r#"a target or a list of them, like ["dns:1.1.1.1", "icmp:9.9.9.9"]"#;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a target or a list of them, like ["dns:1.1.1.1", "icmp:9.9.9.9"]"#)
-            }
+    fn of_text<E: Error>(word: &str) -> Result<Self, E> {
+        Ok(OneOrMore(vec![word.to_owned()]))
+    }
 
-            fn visit_str<E: Error>(self, word: &str) -> Result<OneOrMore, E> {
-                Ok(OneOrMore(vec![word.to_owned()]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMore, A::Error> {
-                let mut words = Vec::new();
-                while let Some(word) = list.next_element()? {
-                    words.push(word);
-                }
-                Ok(OneOrMore(words))
-            }
-        }
-        deserializer.deserialize_any(Words)
+    fn of_list<'de, A: SeqAccess<'de>>(words: A) -> Result<Self, A::Error> {
+        list(words).map(OneOrMore)
     }
 }
 
@@ -190,10 +175,12 @@ impl<'de> Deserialize<'de> for OneOrMore {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostAddress(pub Ipv4Addr);
 
-impl<'de> Deserialize<'de> for HostAddress {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let address = Address::new("an IPv4 address", "192.0.2.1");
-        deserializer.deserialize_any(address).map(HostAddress)
+impl Either for HostAddress {
+    const EXPECTED: &'static str = r#"an IPv4 address, like "192.0.2.1""#;
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        let refused = |_| E::custom(r#"write one IPv4 address, like "192.0.2.1""#);
+        text.parse().map(HostAddress).map_err(refused)
     }
 }
 
@@ -201,41 +188,12 @@ impl<'de> Deserialize<'de> for HostAddress {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostAddress6(pub Ipv6Addr);
 
-impl<'de> Deserialize<'de> for HostAddress6 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let address = Address::new("an IPv6 address", "2001:db8::1");
-        deserializer.deserialize_any(address).map(HostAddress6)
-    }
-}
+impl Either for HostAddress6 {
+    const EXPECTED: &'static str = r#"an IPv6 address, like "2001:db8::1""#;
 
-/// Reads one address from its text.
-struct Address<A> {
-    what: &'static str,
-    example: &'static str,
-    kind: PhantomData<A>,
-}
-
-impl<A> Address<A> {
-    fn new(what: &'static str, example: &'static str) -> Self {
-        Self {
-            what,
-            example,
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<A: FromStr> Visitor<'_> for Address<A> {
-    type Value = A;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, like {:?}", self.what, self.example)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<A, E> {
-        let one = self.what.replacen("an", "one", 1);
-        text.parse()
-            .map_err(|_| E::custom(format!("write {one}, like {:?}", self.example)))
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        let refused = |_| E::custom(r#"write one IPv6 address, like "2001:db8::1""#);
+        text.parse().map(HostAddress6).map_err(refused)
     }
 }
 
@@ -243,24 +201,16 @@ impl<A: FromStr> Visitor<'_> for Address<A> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports(pub [u16; 2]);
 
-impl<'de> Deserialize<'de> for Ports {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Range;
-        impl<'de> Visitor<'de> for Range {
-            type Value = Ports;
+impl Either for Ports {
+    const EXPECTED: &'static str = "[first, last], like [1024, 65535]";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("[first, last], like [1024, 65535]")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Ports, A::Error> {
-                let mut next = || list.next_element::<u16>();
-                match (next()?, next()?, next()?) {
-                    (Some(first), Some(last), None) => Ok(Ports([first, last])),
-                    _ => Err(A::Error::custom("write [first, last], like [1024, 65535]")),
-                }
-            }
+    fn of_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut next = || list.next_element::<u16>();
+        match (next()?, next()?, next()?) {
+            (Some(first), Some(last), None) => Ok(Ports([first, last])),
+            _ => Err(A::Error::custom("write [first, last], like [1024, 65535]")),
         }
-        deserializer.deserialize_any(Range)
     }
 }
+
+read_either!(OneOrMore, HostAddress, HostAddress6, Ports);

@@ -1,20 +1,19 @@
 //! The file as written: every key once, nothing judged beyond its own value.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::iter;
-use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anabranch_config::{Bytes, Frequency, Rate, Share, Span};
+use anabranch_config::either::{list, table};
+use anabranch_config::{Bytes, Either, Frequency, Rate, Share, Span, read_either};
 use anabranch_core::multilink;
 use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
-use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::value::MapDeserializer;
+use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess};
 
 use crate::{Control, Families, Growth, Ports, Probe, Recovery, Service};
 
@@ -493,82 +492,6 @@ pub(super) struct TcpTable {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Delayed(pub Option<Duration>);
 
-/// A value that may be written in several ways; in the others it is of the wrong type.
-trait Either: Sized {
-    const EXPECTED: &'static str;
-
-    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
-    }
-
-    fn of_bool<E: Error>(value: bool) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Bool(value), &Self::EXPECTED))
-    }
-
-    fn of_whole<E: Error>(number: i64) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Signed(number), &Self::EXPECTED))
-    }
-
-    fn of_decimal<E: Error>(number: f64) -> Result<Self, E> {
-        Err(E::invalid_type(Unexpected::Float(number), &Self::EXPECTED))
-    }
-
-    fn of_list<'de, A: SeqAccess<'de>>(_: A) -> Result<Self, A::Error> {
-        Err(A::Error::invalid_type(Unexpected::Seq, &Self::EXPECTED))
-    }
-
-    fn of_table<'de, A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
-        Err(A::Error::invalid_type(Unexpected::Map, &Self::EXPECTED))
-    }
-}
-
-struct AnyOf<T>(PhantomData<T>);
-
-impl<'de, T: Either> Visitor<'de> for AnyOf<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        T::of_text(text)
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<T, E> {
-        T::of_bool(value)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        T::of_whole(number)
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-        T::of_decimal(number)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
-        T::of_list(list)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<T, A::Error> {
-        T::of_table(table)
-    }
-}
-
-fn table<'de, T: Deserialize<'de>, A: MapAccess<'de>>(table: A) -> Result<T, A::Error> {
-    T::deserialize(MapAccessDeserializer::new(table))
-}
-
-macro_rules! read_either {
-    ($($kind:ty),+) => {$(
-        impl<'de> Deserialize<'de> for $kind {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_any(AnyOf(PhantomData))
-            }
-        }
-    )+};
-}
 read_either!(
     LineText,
     LossText,
@@ -776,8 +699,8 @@ impl Either for Seeds {
             .map_err(|_| E::custom("a number of seeds is at least 1"))
     }
 
-    fn of_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Seeds::List)
+    fn of_list<'de, A: SeqAccess<'de>>(seeds: A) -> Result<Self, A::Error> {
+        list(seeds).map(Seeds::List)
     }
 }
 
@@ -803,8 +726,8 @@ impl Either for ServersText {
             .map_err(|_| E::custom("servers are numbered from 0"))
     }
 
-    fn of_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(list)).map(ServersText)
+    fn of_list<'de, A: SeqAccess<'de>>(numbers: A) -> Result<Self, A::Error> {
+        list(numbers).map(ServersText)
     }
 }
 
