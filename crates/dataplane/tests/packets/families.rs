@@ -41,10 +41,10 @@ fn without_a_link_of_one_family_the_other_goes_on() {
         let answer = rig.lan_sends(&syn.frame()).answered("no-link");
         assert_eq!(answer.icmp().0, without.no_route);
         connect(&mut rig, with, 4000);
-        rig.lan_sends(&query(with, 4001)).sent("translated-out");
+        rig.translates_out(&query(with, 4001));
         // What is bound goes on.
         let data = before.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&data.frame()).sent("translated-out");
+        rig.translates_out(&data.frame());
     }
 }
 
@@ -62,10 +62,9 @@ fn a_link_that_has_one_family_is_no_link_of_the_other() {
 #[test]
 fn the_end_of_a_link_in_one_family_leaves_flows_of_the_other() {
     for (ended, left) in [(&IPV4, &IPV6), (&IPV6, &IPV4)] {
-        let mut rig = Rig::new();
-        rig.install(&round_robin(0b01));
+        let mut rig = Rig::choosing(&round_robin(0b01));
         let [_, stays] = [ended, left].map(|site| {
-            rig.lan_sends(&query(site, 4001)).sent("translated-out");
+            rig.translates_out(&query(site, 4001));
             connect(&mut rig, site, 4000)
         });
         assert_eq!(rig.live(), 4);
@@ -79,19 +78,17 @@ fn the_end_of_a_link_in_one_family_leaves_flows_of_the_other() {
                 .all(|flow| Family::from(flow.local.ip()) == left.family)
         );
         let data = stays.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&data.frame()).sent("translated-out");
+        rig.translates_out(&data.frame());
     }
 }
 
 /// The load of a link is of both, what it carries is told of each.
 #[test]
 fn a_link_counts_the_flows_of_both_families_and_the_traffic_of_each() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     for site in SITES {
         for port in 0..2 + site.family.index() as u16 {
-            rig.lan_sends(&query(site, 4000 + port))
-                .sent("translated-out");
+            rig.translates_out(&query(site, 4000 + port));
         }
     }
     let counters = rig.plane().counters().unwrap();

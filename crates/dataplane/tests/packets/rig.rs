@@ -134,6 +134,13 @@ impl Rig {
         Self::of(plane, pins, Some(maps))
     }
 
+    /// With this choice installed for both families.
+    pub fn choosing(choice: &Choice) -> Self {
+        let mut rig = Rig::new();
+        rig.install(choice);
+        rig
+    }
+
     pub fn sized(sizes: Sizes) -> Self {
         Self::built(sizes, Build::default())
     }
@@ -781,11 +788,23 @@ impl Rig {
         }
     }
 
+    /// A frame from the LAN, which is translated and leaves by a link.
+    #[track_caller]
+    pub fn translates_out(&mut self, frame: &[u8]) -> Seen {
+        self.lan_sends(frame).sent("translated-out")
+    }
+
+    /// A frame from a link, which is translated and goes to its LAN host.
+    #[track_caller]
+    pub fn translates_in(&mut self, link: u16, frame: &[u8]) -> Seen {
+        self.link_brings(link, frame).sent("translated-in")
+    }
+
     /// Sends the SYN of a TCP connection through the gateway: what it was translated to, and its link.
     #[track_caller]
     pub fn open(&mut self, local: SocketAddr, remote: SocketAddr) -> Connection {
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-        let sent = self.lan_sends(&syn.frame()).sent("translated-out");
+        let sent = self.translates_out(&syn.frame());
         Connection {
             local,
             remote,
@@ -798,10 +817,9 @@ impl Rig {
     #[track_caller]
     pub fn confirm(&mut self, connection: &Connection) {
         let answer = connection.answer("SA", REMOTE_ISN, LOCAL_ISN + 1);
-        self.link_brings(connection.link, &answer.frame())
-            .sent("translated-in");
+        self.translates_in(connection.link, &answer.frame());
         let ack = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        self.lan_sends(&ack.frame()).sent("translated-out");
+        self.translates_out(&ack.frame());
     }
 
     /// Opens a TCP connection through the gateway.

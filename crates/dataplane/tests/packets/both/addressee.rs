@@ -26,8 +26,7 @@ fn a_frame_for_another_machine_is_left_to_the_kernel_and_opens_nothing() {
     let answer = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1);
     rig.link_brings(connection.link, &sent_to(OTHER_MAC, answer.frame()))
         .passed("other-host");
-    rig.link_brings(connection.link, &answer.frame())
-        .sent("translated-in");
+    rig.translates_in(connection.link, &answer.frame());
 }
 
 #[test]
@@ -37,7 +36,7 @@ fn a_frame_for_a_virtual_router_on_the_device_is_as_one_for_the_device() {
     rig.lan_sends(&query).passed("other-host");
     let masters = BTreeSet::from([(DEVICE, VIRTUAL_ROUTER), (DEVICE + 1, OTHER_MAC)]);
     rig.plane().set_own_macs(&masters).unwrap();
-    rig.lan_sends(&query).sent("translated-out");
+    rig.translates_out(&query);
     // What is above another device is not above this one.
     rig.lan_sends(&sent_to(OTHER_MAC, query.clone()))
         .passed("other-host");

@@ -29,16 +29,14 @@ fn a_flood_of_syns_evicts_no_handshake_of_another_host() {
     let mut waiting = Vec::new();
     for port in 0..80 {
         let syn = tcp(client(4000 + port), server(80), "S", LOCAL_ISN, 0);
-        let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
+        let sent = rig.translates_out(&syn.frame());
         waiting.push((client(4000 + port), sent.src()));
     }
     flood(&mut rig, 10 * settings().embryos_per_host);
     for (local, external) in waiting {
-        let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-        rig.link_brings(link_of(external), &answer.frame())
-            .sent("translated-in");
+        rig.translates_in(link_of(external), &syn_ack(external));
         let ack = tcp(local, server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&ack.frame()).sent("translated-out");
+        rig.translates_out(&ack.frame());
     }
     assert_eq!(rig.plane().confirmed().unwrap(), 80);
 }
@@ -115,7 +113,7 @@ fn a_link_without_a_port_is_passed_over_in_the_same_packet() {
     rig.install(&round_robin(0b01));
     let ask = |rig: &mut Rig, number, port| {
         let query = udp(host(number, port), server(53), b"q").frame();
-        rig.lan_sends(&query).sent("translated-out").src()
+        rig.translates_out(&query).src()
     };
     for i in 0..64u16 {
         ask(&mut rig, 10 + (i / 16) as u8, 5000 + i);
@@ -143,8 +141,7 @@ fn fill_ports(rig: &mut Rig, ports: std::ops::Range<u16>) {
 fn in_turns_every_query_is_answered_beside_a_full_link_which_is_left_alone_for_a_second() {
     const QUERIES: u16 = 100;
     let second = Duration::from_millis(1010);
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     fill_ports(&mut rig, 2000..2256);
     let mut choice = round_robin(0b11);
     choice.target[0].dispatched_base = 256;
@@ -157,10 +154,10 @@ fn in_turns_every_query_is_answered_beside_a_full_link_which_is_left_alone_for_a
     let ask = |rig: &mut Rig, number, port| {
         let local = host(number, port);
         let query = udp(local, server(53), b"query").frame();
-        let external = rig.lan_sends(&query).sent("translated-out").src();
+        let external = rig.translates_out(&query).src();
         assert_eq!(link_of(external), 1);
         let answer = udp(server(53), external, b"answer").frame();
-        let seen = rig.link_brings(1, &answer).sent("translated-in");
+        let seen = rig.translates_in(1, &answer);
         assert_eq!(seen.dst(), local);
     };
     let begun = Instant::now();
@@ -181,8 +178,7 @@ fn in_turns_every_query_is_answered_beside_a_full_link_which_is_left_alone_for_a
 
 #[test]
 fn ended_flows_give_their_ports_to_whom_finds_no_other() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.set(|s| (s.port_min, s.port_max) = (2000, 2015));
     for port in 5000..5016 {
         if port % 2 == 0 {
@@ -191,7 +187,7 @@ fn ended_flows_give_their_ports_to_whom_finds_no_other() {
             rig.open(client(port), server(443));
         }
         let end = tcp(client(port), server(443), "R", LOCAL_ISN + 1, 0);
-        rig.lan_sends(&end.frame()).sent("translated-out");
+        rig.translates_out(&end.frame());
     }
     for port in 6000..6016 {
         rig.connect(host(3, port), server(443));
@@ -210,8 +206,7 @@ fn a_device_is_charged_for_ended_embryos_until_they_are_gone() {
     for port in 4000..4004 {
         for (flags, seq) in [("S", LOCAL_ISN), ("R", LOCAL_ISN + 1)] {
             let segment = tcp(host(9, port), server(80), flags, seq, 0).frame();
-            rig.lan_sends(&sent_by(FLOODER, segment))
-                .sent("translated-out");
+            rig.translates_out(&sent_by(FLOODER, segment));
         }
     }
     assert_eq!((rig.live(), rig.embryos()), (0, 8));
@@ -222,26 +217,19 @@ fn a_device_is_charged_for_ended_embryos_until_they_are_gone() {
 
 #[test]
 fn ports_of_the_gateways_sockets_and_reserved_ones_are_never_given_away() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.set(|s| s.reserved[3] = 1195);
     let _vpn = UdpSocket::bind((SITE.unspecified, 1194)).unwrap();
     let _web = TcpListener::bind((SITE.unspecified, 8080)).unwrap();
     for port in [1194, 1195] {
         let query = udp(client(port), server(53), b"q").frame();
-        let sent = rig.lan_sends(&query).sent("translated-out");
+        let sent = rig.translates_out(&query);
         assert_ne!(sent.src().port(), port);
     }
     let syn = tcp(client(8080), server(80), "S", LOCAL_ISN, 0).frame();
-    assert_ne!(
-        rig.lan_sends(&syn).sent("translated-out").src().port(),
-        8080
-    );
+    assert_ne!(rig.translates_out(&syn).src().port(), 8080);
     let syn = tcp(client(8081), server(80), "S", LOCAL_ISN, 0).frame();
-    assert_eq!(
-        rig.lan_sends(&syn).sent("translated-out").src().port(),
-        8081
-    );
+    assert_eq!(rig.translates_out(&syn).src().port(), 8081);
 }
 
 #[test]
@@ -260,7 +248,7 @@ fn a_source_of_another_lan_device_is_dropped_unless_lans_may_be_asymmetric() {
     rig.set(|s| s.lan_sources_loose = 1);
     rig.connect(local, server(80));
     let data = tcp(local, server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1).frame();
-    rig.lan_sends(&data).sent("translated-out");
+    rig.translates_out(&data);
     rig.set(|_| {});
     rig.lan_sends(&data).dropped("spoofed-device");
 }
@@ -367,15 +355,13 @@ fn each_address_behind_a_lan_router_has_a_quota_of_its_own_and_a_card_has_one_fo
 fn a_flood_of_one_address_behind_a_lan_router_evicts_no_handshake_of_another() {
     let mut rig = rig_with_router();
     let waiting = by_router(behind_router(2, 4000), server(80));
-    let external = rig.lan_sends(&waiting).sent("translated-out").src();
+    let external = rig.translates_out(&waiting).src();
     let syns = 10 * settings().embryos_per_host;
     rig.lan_floods((0..syns).map(|i| {
         let remote = SocketAddr::new(internet_host(i), 80);
         by_router(behind_router(3, 4000), remote)
     }));
-    let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(link_of(external), &answer.frame())
-        .sent("translated-in");
+    rig.translates_in(link_of(external), &syn_ack(external));
 }
 
 #[test]
@@ -402,7 +388,7 @@ fn the_cards_of_one_device_share_what_it_may_have_and_leave_another_device_its_o
     }
     assert_eq!(syn(&mut rig, elsewhere(4008)), "refused-device");
     let end = held.say("R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&end.frame()).sent("translated-out");
+    rig.translates_out(&end.frame());
     assert_eq!(syn(&mut rig, host(17, 4000)), "translated-out");
     assert_eq!(syn(&mut rig, host(18, 4000)), "refused-device");
 }
@@ -433,47 +419,37 @@ fn the_remote_addresses_of_one_mapping_cost_no_other_host_anything() {
     let speak = |rig: &mut Rig, remote: u32| {
         let remote = SocketAddr::new(internet_host(remote), 6881);
         let packet = udp(host(66, 6881), remote, b"x").frame();
-        rig.lan_sends(&sent_by(FLOODER, packet))
-            .sent("translated-out")
-            .src()
+        rig.translates_out(&sent_by(FLOODER, packet)).src()
     };
     let quota = settings().quota_per_host;
     let external = (0..=2 * quota).map(|i| speak(&mut rig, i)).last().unwrap();
     assert!(rig.embryos() <= 2, "{} entries", rig.embryos());
     let answer =
         |remote: u32| udp(SocketAddr::new(internet_host(remote), 6881), external, b"y").frame();
-    rig.link_brings(link_of(external), &answer(quota))
-        .sent("translated-in");
+    rig.translates_in(link_of(external), &answer(quota));
     rig.link_brings(link_of(external), &answer(2 * quota))
         .dropped("filtered-in");
 
-    let other = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
-    rig.lan_sends(&udp(client(4000), second_server(53), b"x").frame())
-        .sent("translated-out");
-    rig.link_brings(
+    let other = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
+    rig.translates_out(&udp(client(4000), second_server(53), b"x").frame());
+    rig.translates_in(
         link_of(other.src()),
         &udp(second_server(53), other.src(), b"y").frame(),
-    )
-    .sent("translated-in");
+    );
 }
 
 #[test]
 fn a_flood_of_syns_takes_no_permission_away() {
     let mut rig = Rig::new();
     for remote in [server(53), second_server(53)] {
-        rig.lan_sends(&udp(client(4000), remote, b"x").frame())
-            .sent("translated-out");
+        rig.translates_out(&udp(client(4000), remote, b"x").frame());
     }
     let external = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out")
+        .translates_out(&udp(client(4000), server(53), b"x").frame())
         .src();
     flood(&mut rig, 10 * settings().embryos_per_host);
-    rig.link_brings(
+    rig.translates_in(
         link_of(external),
         &udp(second_server(53), external, b"y").frame(),
-    )
-    .sent("translated-in");
+    );
 }

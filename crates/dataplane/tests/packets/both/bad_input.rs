@@ -9,25 +9,18 @@ use super::*;
 /// A connection and a mapping that must not be harmed.
 pub fn innocents(rig: &mut Rig) -> (Connection, SocketAddr) {
     let connection = rig.connect(client(4000), server(80));
-    let sent = rig
-        .lan_sends(&udp(client(4001), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4001), server(53), b"x").frame());
     (connection, sent.src())
 }
 
 #[track_caller]
 pub fn assert_unharmed(rig: &mut Rig, (connection, mapping): (Connection, SocketAddr)) {
     let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    let sent = rig
-        .lan_sends(&data.payload(b"alive").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&data.payload(b"alive").frame());
     assert_eq!(sent.src(), connection.external);
     let data = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
-    rig.link_brings(connection.link, &data.payload(b"alive").frame())
-        .sent("translated-in");
-    let sent = rig
-        .lan_sends(&udp(client(4001), server(53), b"x").frame())
-        .sent("translated-out");
+    rig.translates_in(connection.link, &data.payload(b"alive").frame());
+    let sent = rig.translates_out(&udp(client(4001), server(53), b"x").frame());
     assert_eq!(sent.src(), mapping);
 }
 
@@ -70,9 +63,7 @@ fn a_transport_header_that_ends_in_the_padding_is_malformed() {
         ip.body.truncate(length);
         [ip.frame(), vec![0; 20]].concat()
     };
-    let query = rig
-        .lan_sends(&echo(CLIENT, SERVER, 7, b"x").frame())
-        .sent("translated-out");
+    let query = rig.translates_out(&echo(CLIENT, SERVER, 7, b"x").frame());
     let reply = echo_reply(SERVER, query.src().ip(), query.src().port(), b"x");
     for length in 0..8 {
         rig.link_brings(link_of(query.src()), &padded(reply.clone(), length))
@@ -222,8 +213,6 @@ fn noise_leaves_for_one_counted_reason_and_changes_no_mapping() {
         Ok(())
     });
     let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    let sent = rig
-        .lan_sends(&data.payload(b"alive").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&data.payload(b"alive").frame());
     assert_eq!(sent.src(), connection.external);
 }

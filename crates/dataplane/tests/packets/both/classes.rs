@@ -120,7 +120,7 @@ fn an_attempt_that_all_of_its_tier_has_failed_goes_on_in_the_next() {
         ..only(0)
     });
     let syn = tcp(client(4000), server(5060), "S", LOCAL_ISN, 0).frame();
-    let link = |rig: &mut Rig| link_of(rig.lan_sends(&syn).sent("translated-out").src());
+    let link = |rig: &mut Rig| link_of(rig.translates_out(&syn).src());
     assert_eq!([link(&mut rig), link(&mut rig)], [0, 1]);
     // All have failed it: that is forgotten, and its tier is tried again.
     assert_eq!(link(&mut rig), 0);
@@ -134,12 +134,9 @@ fn other_rules_have_the_next_syn_of_an_attempt_and_no_confirmed_flow() {
     assert_eq!((open.link, confirmed.link), (1, 1));
     write_rules(&mut rig, &[]);
     let syn = tcp(client(4000), server(443), "S", LOCAL_ISN, 0).frame();
-    assert_eq!(link_of(rig.lan_sends(&syn).sent("translated-out").src()), 0);
+    assert_eq!(link_of(rig.translates_out(&syn).src()), 0);
     let data = confirmed.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1).frame();
-    assert_eq!(
-        link_of(rig.lan_sends(&data).sent("translated-out").src()),
-        1
-    );
+    assert_eq!(link_of(rig.translates_out(&data).src()), 1);
     assert_eq!(rig.flow(client(4001)).class, WEB.0);
 }
 
@@ -147,8 +144,7 @@ fn other_rules_have_the_next_syn_of_an_attempt_and_no_confirmed_flow() {
 fn a_session_is_of_one_class() {
     let mut sticky = round_robin(0b11);
     sticky.stick = 1;
-    let mut rig = Rig::new();
-    rig.install(&sticky);
+    let mut rig = Rig::choosing(&sticky);
     rig.plane().install(WEB, FAMILY, &only(1)).unwrap();
     write_rules(&mut rig, &[rule("web", &[443])]);
     let first = rig.connect(client(4000), server(21));
@@ -271,8 +267,7 @@ fn a_socket_hears_whom_it_asks_when_the_rules_are_gone() {
     socket.external(&mut rig, second_server(443));
     write_rules(&mut rig, &[]);
     assert_eq!(socket.external(&mut rig, second_server(443)), plain);
-    rig.link_brings(0, &udp(second_server(443), plain, b"a").frame())
-        .sent("translated-in");
+    rig.translates_in(0, &udp(second_server(443), plain, b"a").frame());
 }
 
 #[test]
@@ -308,7 +303,7 @@ fn a_host_has_no_more_flows_of_a_class_than_its_quota() {
     rig.lan_sends(&syn(4002)).answered("refused-class");
     rig.connect(client(4003), server(22));
     rig.lan_sends(&calls[0].say("RA", LOCAL_ISN + 1, REMOTE_ISN + 1).frame());
-    rig.lan_sends(&syn(4002)).sent("translated-out");
+    rig.translates_out(&syn(4002));
     rig.lan_sends(&syn(4004)).answered("refused-class");
     assert_eq!(
         rig.plane().class_counters().unwrap()[VOICE.index()]

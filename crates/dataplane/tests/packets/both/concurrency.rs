@@ -69,8 +69,7 @@ fn drive(mut plane: Gateway, begin: u32) {
 
 #[test]
 fn packets_of_the_same_flows_on_two_cpus_beside_sweeps_leave_balanced_books() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.role_of_link(0);
     let planes = [rig.another_plane(), rig.another_plane()];
     let mut sweeper = rig.another_plane();
@@ -103,8 +102,7 @@ fn an_embryo_that_is_confirmed_while_another_takes_its_place_is_counted_once() {
     const STEP: Duration = Duration::from_nanos(50);
     const STEPS: u32 = 97;
     let Some(cpus) = two_cpus() else { return };
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.role_of_link(0);
     rig.set(|s| s.embryos_per_host = 1);
     let [mut first, mut second] = [rig.another_plane(), rig.another_plane()];
@@ -163,8 +161,7 @@ fn set_timers(settings: &mut Settings, ns: u64) {
 #[test]
 fn a_sweep_and_the_end_of_a_link_at_once_count_every_flow_once() {
     const PORTS: std::ops::Range<u16> = 4000..4500;
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.role_of_link(0);
     rig.set(|s| set_timers(s, 0));
     let walker = rig.plane().walker();
@@ -238,8 +235,7 @@ fn a_first_fragment_leaves_from_its_own_endpoint_or_not_at_all_though_its_embryo
     /// A flow's memory is read for a moment after it was looked up. Without the look-up 85 of 300 went astray.
     const ASTRAY_MAX: usize = 3;
     let Some(cpus) = two_cpus() else { return };
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.set(|s| s.embryos_per_host = 1);
     rig.connect(client(3000), server(80));
     let [mut plane, mut flooder] = [rig.another_plane(), rig.another_plane()];
@@ -338,8 +334,7 @@ fn a_request_beside_the_segment_that_confirms_its_flow_leaves_by_it() {
     const STEP: Duration = Duration::from_nanos(100);
     const STEPS: u32 = 97;
     let Some(cpus) = two_cpus() else { return };
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.role_of_link(0);
     let [mut first, mut second] = [rig.another_plane(), rig.another_plane()];
     let [began, asked, ended] = [0; 3].map(AtomicU32::new);

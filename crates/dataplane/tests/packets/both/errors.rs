@@ -12,8 +12,7 @@ const ROUTER: IpAddr = SITE.router;
 
 #[test]
 fn an_error_about_a_flow_reaches_its_host_as_if_there_were_no_gateway() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     // A taken port, so that ports change too.
     let other = SocketAddr::new(SECOND_CLIENT, 4000);
     rig.lan_sends(&udp(other, server(53), b"x").frame());
@@ -59,8 +58,7 @@ fn an_error_about_a_connection_carries_the_mtu_through() {
 
 #[test]
 fn an_error_about_an_echo_finds_its_host_by_the_id() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.lan_sends(&echo(SECOND_CLIENT, SERVER, 9, b"").frame());
     let out = rig.lan_sends(&echo(CLIENT, SERVER, 9, b"").frame());
     let sent = out.sent("translated-out");
@@ -97,13 +95,10 @@ fn an_error_about_an_icmp_message_that_is_no_query_finds_no_flow() {
 
 #[test]
 fn an_error_of_a_lan_host_speaks_with_the_external_address() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let other = SocketAddr::new(SECOND_CLIENT, 4000);
     rig.lan_sends(&udp(other, server(53), b"x").frame());
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     let answer = rig.link_brings(0, &udp(server(53), sent.src(), b"y").frame());
     answer.sent("translated-in");
     let quoted = &answer.frame[ETHERNET..];
@@ -117,8 +112,7 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
 /// RFC 5508, section 4.2: the quote is as its sender wrote it, also where the endpoint was translated.
 #[test]
 fn a_quoted_datagram_bears_the_id_and_the_checksum_of_its_sender_both_ways() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let other = SocketAddr::new(SECOND_CLIENT, 4000);
     rig.lan_sends(&udp(other, server(53), b"x").frame());
     let query = udp(client(4000), server(53), b"query").id(4711);
@@ -152,8 +146,7 @@ fn header_of(seen: &Seen) -> &etherparse::UdpHeader {
 
 #[test]
 fn nobody_speaks_of_a_flow_from_another_device_or_for_the_gateway() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let out = rig.lan_sends(&udp(client(4000), server(53), b"x").frame());
     let external = out.sent("translated-out").src();
     let mut answer = || rig.link_brings(0, &udp(server(53), external, b"y").frame());
@@ -240,8 +233,7 @@ fn an_error_about_a_segment_that_is_not_in_flight_is_dropped() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&data.payload(&[7; 1000]).frame())
-        .sent("translated-out");
+    rig.translates_out(&data.payload(&[7; 1000]).frame());
     let about = |seq: u32| {
         let segment = tcp(connection.external, connection.remote, "A", seq, 0);
         let external = connection.external.ip();
@@ -266,9 +258,7 @@ fn an_error_about_a_segment_that_is_not_in_flight_is_dropped() {
 #[test]
 fn a_quote_ends_where_its_packet_ends() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     let quoted = udp(sent.src(), server(53), b"x").packet();
     for length in IP_HEADER..IP_HEADER + 8 {
         let error = icmp(
@@ -328,9 +318,7 @@ fn errors_neither_refresh_nor_end_a_flow() {
 #[test]
 fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     let (link, external) = (link_of(sent.src()), sent.src());
     let about = |src: SocketAddr| udp(src, server(53), b"x").packet();
     let error = |quoted: &[u8]| icmp(ROUTER, external.ip(), PORT_UNREACHABLE, [0; 4], quoted);
@@ -358,9 +346,7 @@ fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing()
 #[test]
 fn errors_with_a_source_that_lies_are_dropped() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     let (link, external) = (link_of(sent.src()), sent.src());
     let quoted = udp(SocketAddr::new(external.ip(), 9), server(53), b"x").packet();
     let lie = icmp(
@@ -393,9 +379,7 @@ fn a_packet_at_its_last_hop_is_answered_with_time_exceeded() {
 #[test]
 fn a_packet_at_its_last_hop_is_not_carried_into_the_lan() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     let answer = udp(server(53), sent.src(), b"y").ttl(1);
     rig.link_brings(link_of(sent.src()), &answer.frame())
         .dropped("ttl-in");
@@ -404,9 +388,7 @@ fn a_packet_at_its_last_hop_is_not_carried_into_the_lan() {
 #[test]
 fn an_error_at_its_last_hop_is_dropped_and_never_answered_with_an_error() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     let (link, external) = (link_of(sent.src()), sent.src());
     for ttl in [0, 1] {
         let quoted = udp(external, server(53), b"x").packet();
@@ -424,7 +406,7 @@ fn a_packet_longer_than_the_link_that_must_not_be_fragmented_is_answered_with_th
     let mut rig = Rig::new();
     rig.tell_links(EXTERNAL, [1400; 2]);
     let fits = udp(client(4000), server(53), &[7; 1400 - IP_HEADER - 8]);
-    rig.lan_sends(&fits.frame()).sent("translated-out");
+    rig.translates_out(&fits.frame());
     let longer = udp(client(4000), server(53), &[7; 1401 - IP_HEADER - 8]);
     let answer = answered_in_time(&mut rig, &longer.frame(), "too-big-out");
     assert_eq!(answer.icmp(), (TOO_BIG, 1400u32.to_be_bytes()));
@@ -433,8 +415,7 @@ fn a_packet_longer_than_the_link_that_must_not_be_fragmented_is_answered_with_th
 
 #[test]
 fn without_a_usable_link_a_host_is_told_that_the_network_is_unreachable() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0));
+    let mut rig = Rig::choosing(&round_robin(0));
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
     let answer = answered_in_time(&mut rig, &syn.frame(), "no-link");
     assert_eq!(answer.icmp(), (SITE.no_route, [0; 4]));
@@ -499,6 +480,5 @@ fn an_open_filter_lets_nobody_speak_from_an_address_that_is_known_on_one_line_al
             .dropped("bad-source");
     }
     let datagram = udp(second_server(53), external, b"!").frame();
-    rig.link_brings(link_of(external), &datagram)
-        .sent("translated-in");
+    rig.translates_in(link_of(external), &datagram);
 }

@@ -28,19 +28,13 @@ fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
     let payload: Vec<u8> = (0..4000).map(|i| i as u8).collect();
     let datagram = udp(client(40000), server(53), &payload).id(7);
     let pieces: Vec<_> = [(0, 1440), (1440, 2880), (2880, 4008)]
-        .map(|(from, to)| {
-            rig.lan_sends(&datagram.fragment(from, to).frame())
-                .sent("translated-out")
-        })
+        .map(|(from, to)| rig.translates_out(&datagram.fragment(from, to).frame()))
         .to_vec();
     let whole = reassemble(&pieces);
     assert_eq!((whole.dst(), whole.payload()), (server(53), &payload[..]));
     let back = udp(server(53), whole.src(), &payload).id(9);
     let pieces: Vec<_> = [(0, 1440), (2880, 4008), (1440, 2880)]
-        .map(|(from, to)| {
-            rig.link_brings(link_of(whole.src()), &back.fragment(from, to).frame())
-                .sent("translated-in")
-        })
+        .map(|(from, to)| rig.translates_in(link_of(whole.src()), &back.fragment(from, to).frame()))
         .to_vec();
     assert_eq!(pieces[0].ip.identification, 9);
     let whole = reassemble(&pieces);
@@ -53,8 +47,7 @@ fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
 
 #[test]
 fn two_hosts_with_one_id_towards_one_server_are_not_mixed() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let hosts = [client(4000), SocketAddr::new(SECOND_CLIENT, 4000)];
     let datagrams = [[1u8; 2000], [2; 2000]];
     let mut pieces = [Vec::new(), Vec::new()];
@@ -79,42 +72,34 @@ fn the_datagrams_of_one_host_make_no_other_hosts_forgotten() {
     let mut rig = Rig::new();
     let host = SocketAddr::new(SECOND_CLIENT, 4000);
     let datagram = udp(host, server(53), &[7; 2000]).id(7);
-    rig.lan_sends(&datagram.fragment(0, 1440).frame())
-        .sent("translated-out");
+    rig.translates_out(&datagram.fragment(0, 1440).frame());
     // More than there is room for.
     for number in 0..8500 {
         let flood = udp(client(4000), server(53), &[1; 2000]).id(number);
-        rig.lan_sends(&flood.fragment(0, 1440).frame())
-            .sent("translated-out");
+        rig.translates_out(&flood.fragment(0, 1440).frame());
     }
-    rig.lan_sends(&datagram.fragment(1440, 2008).frame())
-        .sent("translated-out");
+    rig.translates_out(&datagram.fragment(1440, 2008).frame());
     let latest = udp(client(4000), server(53), &[1; 2000]).id(8499);
-    rig.lan_sends(&latest.fragment(1440, 2008).frame())
-        .sent("translated-out");
+    rig.translates_out(&latest.fragment(1440, 2008).frame());
 }
 
 #[test]
 fn overlapping_fragments_poison_their_datagram_and_no_other() {
     let mut rig = Rig::new();
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
-    rig.lan_sends(&datagram.fragment(0, 1440).frame())
-        .sent("translated-out");
+    rig.translates_out(&datagram.fragment(0, 1440).frame());
     rig.lan_sends(&datagram.fragment(1432, 2880).frame())
         .dropped("fragment-overlap");
     rig.lan_sends(&datagram.fragment(2880, 4008).frame())
         .dropped("fragment-overlap");
     let other = udp(client(4000), server(53), &[7; 4000]).id(8);
-    rig.lan_sends(&other.fragment(0, 1440).frame())
-        .sent("translated-out");
+    rig.translates_out(&other.fragment(0, 1440).frame());
 }
 
 #[test]
 fn a_fragment_without_its_first_waits_and_from_a_link_the_stack_has_it_too() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
     rig.lan_sends(&datagram.fragment(1440, 2880).frame())
         .dropped("fragment-held");
@@ -144,10 +129,8 @@ fn an_id_that_comes_round_again_is_a_datagram_of_its_own() {
     let mut rig = Rig::new();
     for _ in 0..3 {
         let datagram = udp(client(4000), server(53), &[7; 2000]).id(7);
-        let pieces = [(0, 1440), (1440, 2008)].map(|(from, to)| {
-            rig.lan_sends(&datagram.fragment(from, to).frame())
-                .sent("translated-out")
-        });
+        let pieces = [(0, 1440), (1440, 2008)]
+            .map(|(from, to)| rig.translates_out(&datagram.fragment(from, to).frame()));
         reassemble(&pieces);
     }
 }
@@ -164,7 +147,7 @@ fn many_small_fragments_in_any_order_after_the_first_are_one_datagram() {
         let mut pieces = Vec::new();
         for piece in std::iter::once(0).chain(order) {
             let frame = datagram.fragment(piece * 64, piece * 64 + 64).frame();
-            pieces.push(rig.lan_sends(&frame).sent("translated-out"));
+            pieces.push(rig.translates_out(&frame));
         }
         reassemble(&pieces);
         Ok(())

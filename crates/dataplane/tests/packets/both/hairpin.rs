@@ -30,8 +30,7 @@ impl Pair {
     }
 
     fn new() -> Self {
-        let mut rig = Rig::new();
-        rig.install(&round_robin(0b01));
+        let rig = Rig::choosing(&round_robin(0b01));
         let pair = Self::of(rig);
         assert_ne!(pair.outer(0), pair.outer(1));
         pair
@@ -96,8 +95,7 @@ fn passes(rig: &mut Rig, segment: &Segment, reason: &str) -> Seen {
 
 #[test]
 fn connections_between_lan_hosts_tell_nothing_of_links() {
-    let mut rig = Rig::new();
-    rig.install(&Choice {
+    let rig = Rig::choosing(&Choice {
         lifetime_ns: 60 * SECOND_NS,
         ..round_robin(0b01)
     });
@@ -141,8 +139,7 @@ fn both_hosts_call_and_their_connection_is_one() {
 
 #[test]
 fn hosts_meet_across_links_and_neither_link_is_said_to_work() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b11));
+    let rig = Rig::choosing(&round_robin(0b11));
     let mut pair = Pair::of(rig);
     assert_ne!(pair.hosts[0].link, pair.hosts[1].link);
     let traffic = |pair: &mut Pair| {
@@ -228,7 +225,7 @@ fn an_endpoint_that_nobody_stands_for_is_the_kernels() {
             .passed("specific-route");
     }
     let end = pair.hosts[1].say("R", LOCAL_ISN + 1, 0);
-    pair.rig.lan_sends(&end.frame()).sent("translated-out");
+    pair.rig.translates_out(&end.frame());
     let syn = pair.segment(0, "S", CALLER_ISN, 0);
     pair.rig.lan_sends(&syn.frame()).passed("specific-route");
 }
@@ -236,8 +233,7 @@ fn an_endpoint_that_nobody_stands_for_is_the_kernels() {
 /// Hosts that call each other crosswise have the one port taken that an answer must come from.
 #[test]
 fn an_answer_without_its_port_makes_no_link_full_for_others() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let hosts = [client(4000), neighbour(4001)].map(|host| rig.connect(host, server(RENDEZVOUS)));
     let [first, second] = [hosts[0].external, hosts[1].external];
     let third = SocketAddr::new(lan_host(4u32), first.port());
@@ -250,15 +246,14 @@ fn an_answer_without_its_port_makes_no_link_full_for_others() {
     for number in 0..1000u16 {
         let remote = SocketAddr::new(internet_host(number.into()), 443 + number);
         let syn = tcp(client(5000), remote, "S", LOCAL_ISN, 0).frame();
-        rig.lan_sends(&syn).sent("translated-out");
+        rig.translates_out(&syn);
     }
 }
 
 /// Who ended is forgotten for those alone who can take what it had.
 #[test]
 fn an_answer_without_its_port_takes_no_other_port_from_who_has_ended() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.set(|s| (s.port_min, s.port_max) = (4000, 4007));
     let hosts = [client(4000), neighbour(4001)].map(|host| rig.connect(host, server(RENDEZVOUS)));
     let [first, second] = [hosts[0].external, hosts[1].external];
@@ -321,7 +316,7 @@ fn a_packet_too_long_for_the_other_hosts_device_is_answered_to_who_sent_it() {
     for links in [0b01, 0b11] {
         let mut rig = narrow(links);
         let asked = udp(neighbour(5000), server(RENDEZVOUS), b"stun");
-        let called = rig.lan_sends(&asked.frame()).sent("translated-out").src();
+        let called = rig.translates_out(&asked.frame()).src();
         let fits = usize::from(NARROW_MTU) - IP_HEADER - 8;
         let datagram = |length| udp(client(5000), called, &vec![7; length]).id(77).frame();
         let out = rig.lan_sends(&datagram(fits));
@@ -340,14 +335,13 @@ fn a_packet_too_long_for_the_other_hosts_device_is_answered_to_who_sent_it() {
 
 #[test]
 fn a_flow_that_ends_leaves_the_places_of_others_alone() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let [first, second] = [80, 81].map(|port| rig.connect(client(4000), server(port)));
     let other = rig.connect(neighbour(4001), server(80));
     assert_eq!(rig.places(), 4);
     for (ends, left) in [(second, 4), (first, 2), (other, 0)] {
         let end = ends.say("R", LOCAL_ISN + 1, 0);
-        rig.lan_sends(&end.frame()).sent("translated-out");
+        rig.translates_out(&end.frame());
         assert_eq!(rig.places(), left, "{}", ends.remote);
     }
 }
@@ -481,8 +475,7 @@ fn a_daemon_that_takes_over_finds_calls_and_endpoints() {
 
 #[test]
 fn a_port_that_two_hosts_share_stays_his_who_was_first() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let first = rig.connect(neighbour(4000), server(RENDEZVOUS));
     let second = rig.connect(client(4000), second_server(80));
     assert_eq!(first.external, second.external);
@@ -490,7 +483,7 @@ fn a_port_that_two_hosts_share_stays_his_who_was_first() {
     let seen = passes(&mut rig, &syn, "hairpin-syn");
     assert_eq!(seen.dst(), first.local);
     let end = first.say("R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&end.frame()).sent("translated-out");
+    rig.translates_out(&end.frame());
     let syn = tcp(client(6001), first.external, "S", CALLER_ISN, 0);
     rig.lan_sends(&syn.frame()).passed("specific-route");
     rig.connect(client(4000), second_server(81));

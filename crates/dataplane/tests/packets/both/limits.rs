@@ -30,11 +30,10 @@ fn a_host_at_its_quota_is_refused_and_no_other_host_is() {
     assert_eq!(refusal(&mut rig, client(5000)), "refused-quota");
     rig.connect(SocketAddr::new(SECOND_CLIENT, 4000), server(80));
     let data = held[0].say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&data.payload(b"alive").frame())
-        .sent("translated-out");
+    rig.translates_out(&data.payload(b"alive").frame());
 
     let reset = held[0].say("R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&reset.frame()).sent("translated-out");
+    rig.translates_out(&reset.frame());
     rig.connect(client(5000), server(80));
 }
 
@@ -59,15 +58,13 @@ fn a_full_table_takes_no_new_flow_and_keeps_those_it_has() {
     assert_eq!(refusal(&mut rig, client(5000)), "refused-full");
     for connection in held {
         let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&data.payload(b"alive").frame())
-            .sent("translated-out");
+        rig.translates_out(&data.payload(b"alive").frame());
     }
 }
 
 #[test]
 fn a_host_takes_a_quarter_of_the_ports_and_leaves_the_others_theirs() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.set(|s| (s.port_min, s.port_max) = (2000, 2007));
     let ask = |rig: &mut Rig, host: u32, port| {
         let local = SocketAddr::new(lan_host(host), port);
@@ -84,8 +81,7 @@ fn a_host_takes_a_quarter_of_the_ports_and_leaves_the_others_theirs() {
 /// The same however much of it the kernel's NAT takes: what that does not is answered, and not without end.
 #[test]
 fn who_finds_no_port_is_told_so_at_a_bounded_rate_also_beside_the_kernels_nat() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     for fallback_mark in [0, 7] {
         rig.set(|s| {
             (s.port_min, s.port_max) = (40000, 40003);
@@ -158,7 +154,7 @@ fn a_hosts_flood_of_first_packets_evicts_its_own_first_packets_and_nothing_else(
         let remote = SocketAddr::new(internet_host(i), 80);
         let local = SocketAddr::new(host, 1024 + (i % 30000) as u16);
         let syn = tcp(local, remote, "S", i, 0).frame();
-        rig.lan_sends(&sent_by(FLOODER, syn)).sent("translated-out");
+        rig.translates_out(&sent_by(FLOODER, syn));
     }
     let swept = rig.sweep();
     assert!(swept.evicted > 3000, "{swept:?}");
@@ -166,13 +162,10 @@ fn a_hosts_flood_of_first_packets_evicts_its_own_first_packets_and_nothing_else(
     assert_eq!(rig.live(), present, "evicted flows count as closed");
     for connection in held {
         let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        let sent = rig
-            .lan_sends(&data.payload(b"alive").frame())
-            .sent("translated-out");
+        let sent = rig.translates_out(&data.payload(b"alive").frame());
         assert_eq!(sent.src(), connection.external);
         let data = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
-        rig.link_brings(connection.link, &data.payload(b"alive").frame())
-            .sent("translated-in");
+        rig.translates_in(connection.link, &data.payload(b"alive").frame());
     }
     rig.set(|s| (s.embryo_ns, s.tcp_established_ns) = (0, 0));
     rig.sweep_until(|rig, _| rig.flows().is_empty());

@@ -14,13 +14,9 @@ use super::*;
 #[test]
 fn one_socket_is_one_external_endpoint_to_every_remote_end() {
     let mut rig = Rig::new();
-    let first = rig
-        .lan_sends(&udp(client(4000), server(53), b"a").frame())
-        .sent("translated-out");
+    let first = rig.translates_out(&udp(client(4000), server(53), b"a").frame());
     for remote in [second_server(53), server(54), second_server(99)] {
-        let next = rig
-            .lan_sends(&udp(client(4000), remote, b"b").frame())
-            .sent("translated-out");
+        let next = rig.translates_out(&udp(client(4000), remote, b"b").frame());
         assert_eq!(next.src(), first.src(), "towards {remote}");
     }
     assert_eq!((rig.flows().len(), rig.live()), (1, 1));
@@ -29,33 +25,25 @@ fn one_socket_is_one_external_endpoint_to_every_remote_end() {
 #[test]
 fn a_mapping_hears_from_any_port_of_an_address_it_spoke_to_and_from_no_other_address() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"a").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"a").frame());
     let link = link_of(sent.src());
     let other_port = udp(server(9999), sent.src(), b"b");
-    let got = rig
-        .link_brings(link, &other_port.frame())
-        .sent("translated-in");
+    let got = rig.translates_in(link, &other_port.frame());
     assert_eq!(got.dst(), client(4000));
 
     let stranger = udp(second_server(53), sent.src(), b"c").frame();
     rig.link_brings(link, &stranger).dropped("filtered-in");
-    rig.lan_sends(&udp(client(4000), second_server(1), b"d").frame())
-        .sent("translated-out");
-    rig.link_brings(link, &stranger).sent("translated-in");
+    rig.translates_out(&udp(client(4000), second_server(1), b"d").frame());
+    rig.translates_in(link, &stranger);
 }
 
 #[test]
 fn with_open_filtering_a_mapping_hears_from_everyone_but_liars() {
     let mut rig = Rig::new();
     rig.set(|s| s.udp_filter_open = 1);
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"a").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"a").frame());
     let link = link_of(sent.src());
-    rig.link_brings(link, &udp(second_server(53), sent.src(), b"b").frame())
-        .sent("translated-in");
+    rig.translates_in(link, &udp(second_server(53), sent.src(), b"b").frame());
     let liar = SocketAddr::new(SECOND_CLIENT, 53);
     rig.link_brings(link, &udp(liar, sent.src(), b"c").frame())
         .dropped("spoofed-wan");
@@ -64,9 +52,7 @@ fn with_open_filtering_a_mapping_hears_from_everyone_but_liars() {
 #[test]
 fn a_packet_to_the_mapping_of_another_link_is_not_its_mapping() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"a").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"a").frame());
     let other = 1 - link_of(sent.src());
     let elsewhere = SocketAddr::new(EXTERNAL[usize::from(other)], sent.src().port());
     rig.link_brings(other, &udp(server(53), elsewhere, b"b").frame())
@@ -76,30 +62,25 @@ fn a_packet_to_the_mapping_of_another_link_is_not_its_mapping() {
 #[test]
 fn a_mapping_leaves_what_the_kernel_routes_to_the_kernel() {
     let mut rig = Rig::new();
-    rig.lan_sends(&udp(client(4000), server(53), b"a").frame())
-        .sent("translated-out");
+    rig.translates_out(&udp(client(4000), server(53), b"a").frame());
     for kernels in [GATEWAY_LAN, SECOND_CLIENT, SITE.multicast] {
         let remote = SocketAddr::new(kernels, 53);
         rig.lan_sends(&udp(client(4000), remote, b"b").frame())
             .passed("specific-route");
     }
-    rig.lan_sends(&echo(CLIENT, SERVER, 77, b"").frame())
-        .sent("translated-out");
+    rig.translates_out(&echo(CLIENT, SERVER, 77, b"").frame());
     rig.lan_sends(&echo(CLIENT, GATEWAY_LAN, 77, b"").frame())
         .passed("specific-route");
 }
 
 #[test]
 fn no_two_sockets_share_an_external_port() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let mut taken = BTreeSet::new();
     for host in 2..=60u8 {
         for port in [123, 5000, 40000] {
             let local = SocketAddr::new(lan_host(host), port);
-            let sent = rig
-                .lan_sends(&udp(local, server(53), b"a").frame())
-                .sent("translated-out");
+            let sent = rig.translates_out(&udp(local, server(53), b"a").frame());
             assert!(taken.insert(sent.src()), "{} twice", sent.src());
         }
     }
@@ -107,12 +88,10 @@ fn no_two_sockets_share_an_external_port() {
 
 #[test]
 fn a_free_port_is_preserved_and_a_taken_one_replaced_within_its_class() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let mut external = |host: IpAddr, port| {
         let local = SocketAddr::new(host, port);
-        rig.lan_sends(&udp(local, server(53), b"a").frame())
-            .sent("translated-out")
+        rig.translates_out(&udp(local, server(53), b"a").frame())
             .src()
             .port()
     };
@@ -129,8 +108,7 @@ fn a_free_port_is_preserved_and_a_taken_one_replaced_within_its_class() {
 fn replaced_ports_follow_no_order() {
     // In order by chance once in 20!/2 runs.
     const HOSTS: u8 = 20;
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let mut port_of = |number: u8| {
         let local = SocketAddr::new(lan_host(10 + number), 4000);
         let sent = rig.lan_sends(&udp(local, server(53), b"a").frame());
@@ -167,21 +145,14 @@ fn replaced_ports_keep_to_the_configured_range_less_the_hosts_own() {
 
 #[test]
 fn echo_keeps_one_id_to_every_remote_end_and_shares_none_with_another_host() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
-    let first = rig
-        .lan_sends(&echo(CLIENT, SERVER, 77, b"x").frame())
-        .sent("translated-out");
-    let second = rig
-        .lan_sends(&echo(CLIENT, SECOND_SERVER, 77, b"x").frame())
-        .sent("translated-out");
+    let mut rig = Rig::choosing(&round_robin(0b01));
+    let first = rig.translates_out(&echo(CLIENT, SERVER, 77, b"x").frame());
+    let second = rig.translates_out(&echo(CLIENT, SECOND_SERVER, 77, b"x").frame());
     assert_eq!((first.src(), first.src().port()), (second.src(), 77));
-    let other = rig
-        .lan_sends(&echo(SECOND_CLIENT, SERVER, 77, b"x").frame())
-        .sent("translated-out");
+    let other = rig.translates_out(&echo(SECOND_CLIENT, SERVER, 77, b"x").frame());
     assert_ne!(other.src(), first.src());
     let reply = echo_reply(SERVER, EXTERNAL[0], other.src().port(), b"x");
-    let got = rig.link_brings(0, &reply.frame()).sent("translated-in");
+    let got = rig.translates_in(0, &reply.frame());
     assert_eq!(got.dst(), SocketAddr::new(SECOND_CLIENT, 77));
 }
 
@@ -189,9 +160,7 @@ fn echo_keeps_one_id_to_every_remote_end_and_shares_none_with_another_host() {
 fn the_ids_of_the_gateways_own_probes_are_left_to_it() {
     let mut rig = Rig::new();
     for id in 0xab00..=0xabffu16 {
-        let sent = rig
-            .lan_sends(&echo(CLIENT, SERVER, id, b"").frame())
-            .sent("translated-out");
+        let sent = rig.translates_out(&echo(CLIENT, SERVER, id, b"").frame());
         assert_ne!(sent.src().port() >> 8, 0xab);
     }
     let reply = echo_reply(SERVER, EXTERNAL[0], 0xab01, b"");
@@ -205,16 +174,15 @@ fn an_echo_reply_of_a_remote_that_the_mapping_never_asked_is_the_gateways_own() 
     for udp_filter_open in [0, 1] {
         rig.set(|s| s.udp_filter_open = udp_filter_open);
         let asked = echo(CLIENT, SERVER, 7, b"LAN").frame();
-        let sent = rig.lan_sends(&asked).sent("translated-out").src();
+        let sent = rig.translates_out(&asked).src();
         let reply = |from| echo_reply(from, sent.ip(), sent.port(), b"").frame();
         let link = link_of(sent);
         rig.link_brings(link, &reply(SECOND_SERVER))
             .passed("no-flow-in");
-        rig.link_brings(link, &reply(SERVER)).sent("translated-in");
+        rig.translates_in(link, &reply(SERVER));
         let asked = echo(CLIENT, SECOND_SERVER, 7, b"LAN").frame();
-        rig.lan_sends(&asked).sent("translated-out");
-        rig.link_brings(link, &reply(SECOND_SERVER))
-            .sent("translated-in");
+        rig.translates_out(&asked);
+        rig.translates_in(link, &reply(SECOND_SERVER));
         rig.plane()
             .end_flows(ClassId::DEFAULT, FAMILY, LinkId(link))
             .unwrap();
@@ -232,14 +200,14 @@ fn an_echo_request_from_a_link_is_for_the_gateway_itself() {
 fn a_query_and_its_answer_stay_an_embryo_and_a_conversation_is_confirmed() {
     let mut rig = Rig::new();
     let query = udp(client(4000), server(53), b"q").frame();
-    let sent = rig.lan_sends(&query).sent("translated-out");
+    let sent = rig.translates_out(&query);
     let link = link_of(sent.src());
     let answer = udp(server(53), sent.src(), b"a").frame();
-    rig.link_brings(link, &answer).sent("translated-in");
+    rig.translates_in(link, &answer);
     assert_eq!(rig.flow(client(4000)).state, FlowState::Embryo);
-    rig.link_brings(link, &answer).sent("translated-in");
+    rig.translates_in(link, &answer);
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
-    rig.lan_sends(&query).sent("translated-out");
+    rig.translates_out(&query);
     let flow = rig.flow(client(4000));
     assert_eq!((flow.packets_out, flow.packets_in), (2, 2));
     assert_eq!(rig.plane().confirmed().unwrap(), 1);
@@ -249,11 +217,10 @@ fn a_query_and_its_answer_stay_an_embryo_and_a_conversation_is_confirmed() {
 fn a_host_that_goes_on_after_an_answer_is_confirmed() {
     let mut rig = Rig::new();
     let query = udp(client(4000), server(53), b"q").frame();
-    let sent = rig.lan_sends(&query).sent("translated-out");
+    let sent = rig.translates_out(&query);
     let answer = udp(server(53), sent.src(), b"a").frame();
-    rig.link_brings(link_of(sent.src()), &answer)
-        .sent("translated-in");
-    rig.lan_sends(&query).sent("translated-out");
+    rig.translates_in(link_of(sent.src()), &answer);
+    rig.translates_out(&query);
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
 }
 
@@ -263,7 +230,7 @@ fn a_stream_that_nobody_answers_is_confirmed_after_a_second() {
     let packet = udp(client(4000), server(5004), b"rtp").frame();
     let begin = std::time::Instant::now();
     while rig.plane().confirmed().unwrap() == 0 {
-        rig.lan_sends(&packet).sent("translated-out");
+        rig.translates_out(&packet);
         assert!(begin.elapsed().as_secs() < 5, "not in 5 s");
     }
     assert!(begin.elapsed().as_millis() >= 990, "a burst is no stream");
@@ -271,12 +238,10 @@ fn a_stream_that_nobody_answers_is_confirmed_after_a_second() {
 
 #[test]
 fn two_lan_hosts_meet_at_their_external_endpoints_and_see_no_inside_address() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let (a, b) = (client(4000), SocketAddr::new(SECOND_CLIENT, 5000));
     let mut external = |local| {
-        rig.lan_sends(&udp(local, server(3478), b"stun").frame())
-            .sent("translated-out")
+        rig.translates_out(&udp(local, server(3478), b"stun").frame())
             .src()
     };
     let (outer_a, outer_b) = (external(a), external(b));
@@ -292,11 +257,10 @@ fn two_lan_hosts_meet_at_their_external_endpoints_and_see_no_inside_address() {
 
 #[test]
 fn a_mapping_that_began_towards_a_neighbour_hears_nobody_on_a_link_in_its_name() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let neighbour = SocketAddr::new(SECOND_CLIENT, 4000);
     let query = udp(neighbour, server(53), b"query").frame();
-    let called = rig.lan_sends(&query).sent("translated-out").src();
+    let called = rig.translates_out(&query).src();
     let hello = udp(client(5000), called, b"hello").frame();
     let caller = rig.lan_sends(&hello).sent("hairpin").src();
     let answer = udp(called, caller, b"hello").frame();
@@ -309,8 +273,7 @@ fn a_mapping_that_began_towards_a_neighbour_hears_nobody_on_a_link_in_its_name()
 fn a_datagram_from_port_zero_costs_nobody_a_mapping() {
     let mut rig = Rig::new();
     let nowhere_back = udp(client(0), server(53), b"no reply");
-    let sent = rig.lan_sends(&nowhere_back.frame()).sent("translated-out");
+    let sent = rig.translates_out(&nowhere_back.frame());
     assert_ne!(sent.src().port(), 0);
-    rig.lan_sends(&udp(client(4000), server(53), b"query").frame())
-        .sent("translated-out");
+    rig.translates_out(&udp(client(4000), server(53), b"query").frame());
 }

@@ -63,6 +63,11 @@ pub fn second_server(port: u16) -> SocketAddr {
     SocketAddr::new(SECOND_SERVER, port)
 }
 
+/// The answer to a SYN from the LAN to port 80, as it arrives at an external endpoint.
+pub fn syn_ack(external: SocketAddr) -> Vec<u8> {
+    tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame()
+}
+
 /// A host of the LAN; the client is the second.
 pub fn lan_host(number: impl Into<u32>) -> IpAddr {
     nth(SITE.lan.0, number.into())

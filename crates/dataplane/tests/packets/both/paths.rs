@@ -19,9 +19,7 @@ fn learning() -> Choice {
 }
 
 fn rig() -> Rig {
-    let mut rig = Rig::new();
-    rig.install(&learning());
-    rig
+    Rig::choosing(&learning())
 }
 
 /// A server of the n-th prefix after that of all others.
@@ -102,7 +100,7 @@ fn of_links_that_are_known_the_fastest_takes_what_goes_to_the_prefix() {
     rig.open(client(5000), elsewhere(0));
     assert_eq!(rig.flow(client(5000)).why, "least load for its weight");
     let datagram = udp(client(6000), server(53), b"?").frame();
-    rig.lan_sends(&datagram).sent("translated-out");
+    rig.translates_out(&datagram);
     assert_eq!(rig.flow(client(6000)).link, 1);
 }
 
@@ -132,7 +130,7 @@ fn datagrams_ask_nothing() {
     let paths = told(&mut rig, &[(1, Duration::from_secs(1), 20)]);
     rig.tell_paths(SERVER, paths);
     let datagram = udp(client(6000), server(53), b"?").frame();
-    rig.lan_sends(&datagram).sent("translated-out");
+    rig.translates_out(&datagram);
     assert_eq!(rig.flow(client(6000)).link, 1);
     assert_eq!(path(&rig, 0), Path::default());
 }
@@ -174,8 +172,7 @@ fn an_answer_that_does_not_fit_tells_nothing() {
     assert_eq!(known(&mut rig), 0);
     let refused = rig.open(client(4001), server(80));
     let refusal = refused.answer("RA", 0, LOCAL_ISN + 1);
-    rig.link_brings(refused.link, &refusal.frame())
-        .sent("translated-in");
+    rig.translates_in(refused.link, &refusal.frame());
     assert_eq!(known(&mut rig), 0);
 }
 
@@ -277,24 +274,23 @@ fn the_winner_of_a_race_tells_unless_the_race_was_run_twice() {
     };
     rig.race(&choice);
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = rig.lan_sends(&syn).sent("translated-out").src();
+    let first = rig.translates_out(&syn).src();
     let winner = 1 - link_of(first);
     let rival = SocketAddr::new(EXTERNAL[usize::from(winner)], first.port());
     let answer = tcp(server(80), rival, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
-    rig.link_brings(winner, &answer).sent("translated-in");
+    rig.translates_in(winner, &answer);
     assert_eq!((path(&rig, winner).samples, known(&mut rig)), (1, 1));
     assert_eq!(path(&rig, 1 - winner), Path::default());
 
     let syn = tcp(client(4001), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = rig.lan_sends(&syn).sent("translated-out").src();
+    let first = rig.translates_out(&syn).src();
     rig.sent_earlier(client(4001), TIMER);
-    rig.lan_sends(&syn).sent("translated-out");
+    rig.translates_out(&syn);
     assert_eq!(path(&rig, link_of(first)).failures, 1);
     let before = rig.paths_to(SERVER);
     let rival = SocketAddr::new(EXTERNAL[usize::from(1 - link_of(first))], first.port());
     let answer = tcp(server(80), rival, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
-    rig.link_brings(link_of(rival), &answer)
-        .sent("translated-in");
+    rig.translates_in(link_of(rival), &answer);
     assert_eq!(rig.paths_to(SERVER), before);
 }
 
@@ -304,11 +300,11 @@ fn connections_without_nat_tell_too_and_what_does_not_fit_does_not() {
     rig.install(&learning());
     for (port, acknowledged, samples) in [(4000, LOCAL_ISN + 7, 0), (4001, LOCAL_ISN + 1, 1)] {
         let syn = tcp(client(port), server(80), "S", LOCAL_ISN, 0).frame();
-        rig.lan_sends(&syn).sent("translated-out");
+        rig.translates_out(&syn);
         let link = rig.flow(client(port)).link;
         let answer = tcp(server(80), client(port), "SA", REMOTE_ISN, acknowledged).frame();
         // It may come by the other.
-        rig.link_brings(1 - link, &answer).sent("translated-in");
+        rig.translates_in(1 - link, &answer);
         assert_eq!(path(&rig, link).samples, samples);
     }
 }
@@ -404,10 +400,9 @@ fn a_full_table_forgets_prefixes_and_connects_all_the_same() {
         for n in 0..ROOM {
             let remote = elsewhere(u32::from(host) * ROOM + n);
             let syn = tcp(client(4000), remote, "S", LOCAL_ISN, 0).frame();
-            let sent = rig.lan_sends(&sent_by(card, syn)).sent("translated-out");
+            let sent = rig.translates_out(&sent_by(card, syn));
             let answer = tcp(remote, sent.src(), "SA", REMOTE_ISN, LOCAL_ISN + 1);
-            rig.link_brings(link_of(sent.src()), &answer.frame())
-                .sent("translated-in");
+            rig.translates_in(link_of(sent.src()), &answer.frame());
         }
     }
     assert!((1..=u64::from(ROOM)).contains(&known(&mut rig)));

@@ -98,7 +98,7 @@ fn what_is_explained_is_what_happens() {
             let forecast = rig.plane().explain(from, to, Proto::Tcp).unwrap();
             assert!(!forecast.bound);
             let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-            let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
+            let sent = rig.translates_out(&syn.frame());
             assert_eq!(forecast.link, Some(link_of(sent.src())), "{forecast:?}");
             let fact = rig.plane().explain(from, to, Proto::Tcp).unwrap();
             assert!(fact.bound);
@@ -115,7 +115,7 @@ fn round_robin_gives_every_link_its_turn_and_weights_their_share() {
     rig.install(&choice);
     for port in 0..400 {
         let syn = tcp(client(4000 + port), server(80), "S", LOCAL_ISN, 0);
-        rig.lan_sends(&syn.frame()).sent("translated-out");
+        rig.translates_out(&syn.frame());
     }
     let counters = rig.plane().counters().unwrap();
     assert_eq!(
@@ -128,14 +128,13 @@ fn round_robin_gives_every_link_its_turn_and_weights_their_share() {
 #[test]
 fn where_no_target_has_a_weight_a_flow_leaves_all_the_same() {
     for dispatch in [Dispatch::Weighted, Dispatch::Best, Dispatch::RandomTwo] {
-        let mut rig = Rig::new();
-        rig.install(&Choice {
+        let mut rig = Rig::choosing(&Choice {
             dispatch: dispatch.into(),
             target: Choice::default().target,
             ..round_robin(0b11)
         });
         let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
-        rig.lan_sends(&syn.frame()).sent("translated-out");
+        rig.translates_out(&syn.frame());
     }
 }
 
@@ -167,16 +166,16 @@ fn a_toy_policy_by_a_toy_measure_takes_the_link_of_fewer_packets() {
 
 #[test]
 fn the_least_loaded_link_is_counted_by_flows_that_are_open() {
-    let mut rig = Rig::new();
-    let mut choice = round_robin(0b11);
-    choice.load = anabranch_policy::Load::Active.into();
-    rig.install(&choice);
+    let mut rig = Rig::choosing(&Choice {
+        load: anabranch_policy::Load::Active.into(),
+        ..round_robin(0b11)
+    });
     let held: Vec<_> = (0..6)
         .map(|i| rig.connect(client(4000 + i), server(80)))
         .collect();
     for connection in held.iter().filter(|connection| connection.link == 1) {
         let reset = connection.say("R", LOCAL_ISN + 1, 0);
-        rig.lan_sends(&reset.frame()).sent("translated-out");
+        rig.translates_out(&reset.frame());
     }
     for port in 0..3 {
         let next = rig.connect(client(5000 + port), server(80));
@@ -213,8 +212,7 @@ fn sticky() -> Choice {
 
 #[test]
 fn connections_stick_to_the_link_of_their_session_but_for_independent_ports() {
-    let mut rig = Rig::new();
-    rig.install(&sticky());
+    let mut rig = Rig::choosing(&sticky());
     let control = rig.connect(client(4000), server(21)).link;
     for port in 1..20 {
         let data = rig.connect(client(4000 + port), server(50_000 + port));
@@ -234,11 +232,10 @@ fn connections_stick_to_the_link_of_their_session_but_for_independent_ports() {
 
 #[test]
 fn what_ike_has_set_up_stays_on_its_link_though_nothing_else_sticks() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b11));
+    let mut rig = Rig::choosing(&round_robin(0b11));
     let mut link_of = |port| {
         let packet = udp(client(port), server(port), b"ike").frame();
-        rig.lan_sends(&packet).sent("translated-out");
+        rig.translates_out(&packet);
         rig.flow(client(port)).link
     };
     let ike = link_of(500);
@@ -253,7 +250,7 @@ fn a_session_that_a_second_try_won_stays_with_the_winner() {
     (choice.stick, choice.syn_retry) = (1, 1);
     rig.install(&choice);
     let syn = tcp(client(4000), server(21), "S", LOCAL_ISN, 0).frame();
-    let first = rig.lan_sends(&syn).sent("translated-out").src();
+    let first = rig.translates_out(&syn).src();
     let second = rig.connect(client(4000), server(21));
     assert_ne!(second.link, link_of(first));
     let data = rig.connect(client(4001), server(50_000));
@@ -262,15 +259,14 @@ fn a_session_that_a_second_try_won_stays_with_the_winner() {
 
 #[test]
 fn no_other_host_makes_a_session_forgotten() {
-    let mut rig = Rig::new();
-    rig.install(&sticky());
+    let mut rig = Rig::choosing(&sticky());
     let control = rig.connect(client(4000), server(21)).link;
     // Four times the places of a host, from one other host.
     let other = SocketAddr::new(SECOND_CLIENT, 4000);
     for number in 0..4096u32 {
         let remote = SocketAddr::new(internet_host(number), 21);
         let syn = tcp(other, remote, "S", LOCAL_ISN, 0);
-        rig.lan_sends(&syn.frame()).sent("translated-out");
+        rig.translates_out(&syn.frame());
     }
     rig.connect(client(4001), server(443));
     for port in 2..6 {
@@ -306,16 +302,16 @@ fn one_card_with_many_addresses_makes_no_session_of_another_host_forgotten() {
 
 #[test]
 fn addresses_of_one_card_have_sessions_of_their_own() {
-    let mut rig = Rig::new();
-    let mut choice = round_robin(0b11);
-    choice.granularity = Granularity::Session.into();
-    rig.install(&choice);
+    let mut rig = Rig::choosing(&Choice {
+        granularity: Granularity::Session.into(),
+        ..round_robin(0b11)
+    });
     let mut links = Vec::new();
     for round in 0..3 {
         let connect = |number: u8| {
             let local = SocketAddr::new(lan_host(10 + number), 4000 + round);
             let syn = tcp(local, server(80), "S", LOCAL_ISN, 0).frame();
-            let sent = rig.lan_sends(&sent_by(FLOODER, syn)).sent("translated-out");
+            let sent = rig.translates_out(&sent_by(FLOODER, syn));
             link_of(sent.src())
         };
         links.push((0..8).map(connect).collect::<Vec<_>>());
@@ -338,10 +334,7 @@ fn with_granularity_host_a_host_shows_one_address_while_its_link_is_usable() {
             first
         );
         let query = udp(client(5000 + port), server(53), b"?").frame();
-        assert_eq!(
-            link_of(rig.lan_sends(&query).sent("translated-out").src()),
-            first
-        );
+        assert_eq!(link_of(rig.translates_out(&query).src()), first);
     }
     assert_eq!(rig.flow(client(4001)).why, "the same LAN host uses it");
     let other = SocketAddr::new(SECOND_CLIENT, 4000);
@@ -369,7 +362,7 @@ fn a_retransmitted_syn_avoids_what_it_tried_as_the_native_build_would() {
     rig.install(&choice);
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
     let links: Vec<_> = (0..3)
-        .map(|_| link_of(rig.lan_sends(&syn).sent("translated-out").src()))
+        .map(|_| link_of(rig.translates_out(&syn).src()))
         .collect();
     let candidates = [9, 1].map(|weight| Candidate {
         weight,

@@ -28,10 +28,6 @@ fn answer(external: SocketAddr) -> Vec<u8> {
     tcp(server(80), external, "R", LOCAL_ISN, 0).frame()
 }
 
-fn syn_ack(external: SocketAddr) -> Vec<u8> {
-    tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame()
-}
-
 fn other_end(external: SocketAddr) -> SocketAddr {
     let link = 1 - link_of(external);
     SocketAddr::new(EXTERNAL[usize::from(link)], external.port())
@@ -98,10 +94,9 @@ fn the_first_answer_sends_the_syn_over_its_link_and_all_later_ones_go_to_nobody(
         rig.link_brings(link, &answer(winner)).dropped("bad-rst");
         assert_eq!(rig.embryos(), 2);
 
-        rig.link_brings(link, &syn_ack(winner))
-            .sent("translated-in");
+        rig.translates_in(link, &syn_ack(winner));
         let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&ack.frame()).sent("translated-out");
+        rig.translates_out(&ack.frame());
         let flow = rig.flow(client(4000));
         assert_eq!(
             (flow.state, flow.link, flow.external),
@@ -148,7 +143,7 @@ fn what_knows_no_number_of_a_syn_that_waits_sends_or_ends_nothing() {
 fn a_syn_that_is_repeated_before_any_answer_waits_no_more() {
     let mut rig = probing(1000);
     let ends = begin(&mut rig, 4000);
-    let sent = rig.lan_sends(&syn(4000).frame()).sent("translated-out");
+    let sent = rig.translates_out(&syn(4000).frame());
     assert!(sent.tcp().syn && !sent.tcp().ack);
     assert_eq!((rig.live(), rig.embryos()), (1, 2));
     for external in ends {
@@ -160,17 +155,16 @@ fn a_syn_that_is_repeated_before_any_answer_waits_no_more() {
         };
         late.dropped(own);
     }
-    let again = rig.lan_sends(&syn(4000).frame()).sent("translated-out");
+    let again = rig.translates_out(&syn(4000).frame());
     assert_eq!(again.src(), sent.src());
-    rig.link_brings(link_of(sent.src()), &syn_ack(sent.src()))
-        .sent("translated-in");
+    rig.translates_in(link_of(sent.src()), &syn_ack(sent.src()));
 }
 
 #[test]
 fn data_what_is_beyond_the_rate_and_what_cannot_be_kept_take_one_link_at_once() {
     let mut rig = probing(1000);
     let data = syn(4000).payload(b"early").frame();
-    rig.lan_sends(&data).sent("translated-out");
+    rig.translates_out(&data);
     let mut broken = syn(4001).frame();
     broken[L4 + 16] ^= 1;
     assert_eq!(rig.lan_sends(&broken).reason, "translated-out");
@@ -204,7 +198,7 @@ fn a_syn_that_has_made_room_for_others_is_sent_when_it_is_repeated() {
     rig.forget_held();
     rig.link_brings(link_of(ends[0]), &answer(ends[0]))
         .dropped("probe-vain");
-    rig.lan_sends(&syn(4000).frame()).sent("translated-out");
+    rig.translates_out(&syn(4000).frame());
     assert_eq!((rig.live(), rig.embryos()), (1, 2));
 }
 
@@ -213,7 +207,7 @@ fn a_host_that_gives_up_sends_no_syn_any_more() {
     let mut rig = probing(1000);
     let ends = begin(&mut rig, 4000);
     let reset = tcp(client(4000), server(80), "R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&reset.frame()).sent("translated-out");
+    rig.translates_out(&reset.frame());
     assert_eq!(rig.live(), 0);
     rig.link_brings(link_of(ends[0]), &answer(ends[0]))
         .dropped("bad-handshake");
@@ -227,10 +221,9 @@ fn a_session_stays_with_the_link_whose_probe_was_answered_first() {
     install(&mut rig, 1000, |choice| choice.stick = 1);
     let [_, winner] = begin(&mut rig, 4000);
     release(&mut rig, winner);
-    rig.link_brings(link_of(winner), &syn_ack(winner))
-        .sent("translated-in");
+    rig.translates_in(link_of(winner), &syn_ack(winner));
     let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&ack.frame()).sent("translated-out");
+    rig.translates_out(&ack.frame());
     for port in 4001..4005 {
         assert_eq!(rig.connect(client(port), server(80)).link, link_of(winner));
     }
@@ -246,6 +239,6 @@ fn one_usable_link_is_not_probed() {
             ..round_robin(0b01)
         };
     });
-    rig.lan_sends(&syn(4000).frame()).sent("translated-out");
+    rig.translates_out(&syn(4000).frame());
     assert_eq!(rig.embryos(), 2);
 }

@@ -61,15 +61,15 @@ fn a_gateway_that_was_used_knows_nothing_when_it_is_used_again() {
 fn open(rig: &mut Rig, port: u16) {
     let (local, remote) = (client(port), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    rig.lan_sends(&syn.frame()).sent("translated-out");
+    rig.translates_out(&syn.frame());
     let answer = tcp(remote, local, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(0, &answer.frame()).sent("translated-in");
+    rig.translates_in(0, &answer.frame());
     let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&ack.frame()).sent("translated-out");
+    rig.translates_out(&ack.frame());
     let query = udp(local, server(53), b"q").frame();
-    rig.lan_sends(&query).sent("translated-out");
+    rig.translates_out(&query);
     let answer = udp(server(53), local, b"a").frame();
     for _ in 0..2 {
-        rig.link_brings(0, &answer).sent("translated-in");
+        rig.translates_in(0, &answer);
     }
 }

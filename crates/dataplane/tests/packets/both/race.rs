@@ -17,10 +17,6 @@ fn syn(port: u16) -> Segment {
     tcp(client(port), server(80), "S", LOCAL_ISN, 0)
 }
 
-fn syn_ack(external: SocketAddr) -> Vec<u8> {
-    tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame()
-}
-
 fn other(link: u16) -> u16 {
     1 - link
 }
@@ -33,14 +29,14 @@ fn rival_of(external: SocketAddr) -> SocketAddr {
 
 /// A connection attempt whose SYN took both links: its endpoints there, that of the SYN itself first.
 fn begin(rig: &mut Rig, port: u16) -> [SocketAddr; 2] {
-    let first = rig.lan_sends(&syn(port).frame()).sent("translated-out");
+    let first = rig.translates_out(&syn(port).frame());
     let first = first.src();
     [first, rival_of(first)]
 }
 
 fn confirm(rig: &mut Rig, port: u16) -> SocketAddr {
     let ack = tcp(client(port), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&ack.frame()).sent("translated-out").src()
+    rig.translates_out(&ack.frame()).src()
 }
 
 #[test]
@@ -54,13 +50,12 @@ fn a_race_past_guards_resets_each_by_its_link_and_runs_again() {
         rig.link_brings(link_of(external), &guard.frame())
             .sent("challenge");
         let reset = tcp(client(4000), server(80), "R", number, 0);
-        let sent = rig.lan_sends(&reset.frame()).sent("translated-out");
+        let sent = rig.translates_out(&reset.frame());
         assert_eq!(sent.src(), external);
     }
     assert_eq!((rig.live(), rig.closed()), (1, 0));
     begin(&mut rig, 4000);
-    rig.link_brings(link_of(ends[1]), &syn_ack(ends[1]))
-        .sent("translated-in");
+    rig.translates_in(link_of(ends[1]), &syn_ack(ends[1]));
     assert_eq!(confirm(&mut rig, 4000), ends[1]);
 }
 
@@ -71,7 +66,7 @@ fn a_syn_takes_every_link_under_one_port_and_links_take_turns_in_being_first() {
     let mut firsts = Vec::new();
     for port in 4000..4004 {
         let syn = syn(port).options(&mss_option(1460));
-        let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
+        let sent = rig.translates_out(&syn.frame());
         let copy = rig.lan_copies(other(link_of(sent.src())), &syn.frame());
         let copy = copy.sent("translated-out");
         for (taken, seen) in [(sent.src(), &sent), (rival_of(sent.src()), &copy)] {
@@ -136,8 +131,7 @@ fn an_answer_that_does_not_fit_the_syn_wins_no_race_and_resets_nobody() {
         }
     }
     assert_eq!(rig.embryos(), 3);
-    rig.link_brings(link_of(ends[1]), &syn_ack(ends[1]))
-        .sent("translated-in");
+    rig.translates_in(link_of(ends[1]), &syn_ack(ends[1]));
 }
 
 #[test]
@@ -153,8 +147,7 @@ fn a_syn_without_an_acknowledgement_wins_no_race_and_resets_nobody() {
         .sent("translated-out");
     let flow = rig.flow(client(4000));
     assert_eq!((flow.state, flow.external), (FlowState::Embryo, ends[0]));
-    rig.link_brings(link_of(ends[1]), &syn_ack(ends[1]))
-        .sent("translated-in");
+    rig.translates_in(link_of(ends[1]), &syn_ack(ends[1]));
     assert_eq!(confirm(&mut rig, 4000), ends[1]);
 }
 
@@ -167,8 +160,7 @@ fn a_copy_of_a_syn_leaves_no_link_that_its_race_is_not_over() {
     rig.lan_copies(2, &frame).dropped("race-over");
     rig.lan_copies(link_of(second), &syn(4001).frame())
         .dropped("race-over");
-    rig.link_brings(link_of(first), &syn_ack(first))
-        .sent("translated-in");
+    rig.translates_in(link_of(first), &syn_ack(first));
     rig.lan_copies(link_of(second), &frame).dropped("race-over");
 }
 
@@ -186,7 +178,7 @@ fn a_repeated_syn_takes_the_same_links_and_ports() {
 fn data_in_a_syn_and_what_is_beyond_the_rate_take_one_link() {
     let mut rig = racing(1);
     let data = syn(4000).payload(b"early").frame();
-    rig.lan_sends(&data).sent("translated-out");
+    rig.translates_out(&data);
     assert_eq!(rig.embryos(), 2, "a server might act upon data twice");
 
     begin(&mut rig, 4001);
@@ -210,8 +202,7 @@ fn a_link_whose_port_is_taken_is_left_out() {
     // Whichever was the first: the other link has the port only where that is free.
     let entries = if first.port() == 4000 { 2 } else { 3 };
     assert_eq!(rig.embryos(), entries, "{first}");
-    rig.link_brings(link_of(first), &syn_ack(first))
-        .sent("translated-in");
+    rig.translates_in(link_of(first), &syn_ack(first));
 }
 
 #[test]
@@ -228,8 +219,7 @@ fn a_refusal_over_any_link_ends_the_race() {
     let mut rig = racing(1000);
     let [_, second] = begin(&mut rig, 4000);
     let refusal = tcp(server(80), second, "RA", 0, LOCAL_ISN + 1);
-    rig.link_brings(link_of(second), &refusal.frame())
-        .sent("translated-in");
+    rig.translates_in(link_of(second), &refusal.frame());
     assert_eq!(rig.live(), 0);
 }
 
@@ -240,8 +230,7 @@ fn a_session_stays_with_the_link_that_won() {
     (choice.stick, choice.races) = (1, 1000);
     rig.race(&choice);
     let [_, winner] = begin(&mut rig, 4000);
-    rig.link_brings(link_of(winner), &syn_ack(winner))
-        .sent("translated-in");
+    rig.translates_in(link_of(winner), &syn_ack(winner));
     confirm(&mut rig, 4000);
     for port in 4001..4005 {
         assert_eq!(rig.connect(client(port), server(80)).link, link_of(winner));

@@ -23,21 +23,19 @@ fn a_flow_keeps_its_endpoint_and_whoever_answers_does_so_by_either_link() {
     let syn = syn.sent("translated-out");
     assert_eq!((syn.src(), syn.dst()), (local, remote));
     let answer = tcp(remote, local, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
-    let answer = rig.link_brings(1, &answer).sent("translated-in");
+    let answer = rig.translates_in(1, &answer);
     assert_eq!((answer.src(), answer.dst()), (remote, local));
-    rig.lan_sends(&tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1).frame())
-        .sent("translated-out");
+    rig.translates_out(&tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1).frame());
     let flow = rig.flow(local);
     assert_eq!((flow.link, flow.external), (0, local));
     assert_eq!((flow.packets_out, flow.packets_in), (2, 1));
     assert_eq!(rig.embryos(), 0, "the answer has confirmed it");
     // What came by another link says nothing of the way out.
     assert_eq!(rig.brought_by(), [(0, 0), (1, 0)]);
-    rig.link_brings(
+    rig.translates_in(
         0,
         &tcp(remote, local, "A", REMOTE_ISN + 1, LOCAL_ISN + 2).frame(),
-    )
-    .sent("translated-in");
+    );
     assert_eq!(rig.brought_by(), [(1, 1), (1, 0)]);
 }
 
@@ -48,12 +46,12 @@ fn what_comes_first_from_outside_is_the_kernels_and_its_answers_join() {
     let call = tcp(remote, local, "S", REMOTE_ISN, 0).frame();
     rig.link_brings(0, &call).passed("routed-in");
     let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1).frame();
-    let answer = rig.lan_sends(&answer).sent("translated-out");
+    let answer = rig.translates_out(&answer);
     assert_eq!((answer.src(), answer.dst()), (local, remote));
     assert_eq!(rig.flow(local).link, 1);
     for (flags, seq, ack) in [("A", 1, 1), ("PA", 1, 1), ("R", 7_000_000, 0)] {
         let segment = tcp(remote, local, flags, REMOTE_ISN + seq, LOCAL_ISN + ack);
-        rig.link_brings(0, &segment.frame()).sent("translated-in");
+        rig.translates_in(0, &segment.frame());
     }
     // A datagram, too.
     rig.link_brings(0, &udp(server(53), client(99), b"?").frame())
@@ -80,11 +78,10 @@ fn a_connection_goes_on_over_another_link_without_nat_when_its_own_ends() {
     let mut rig = Rig::routed(0b11, 0b01);
     let (local, remote) = (client(4000), server(443));
     let say = |flags, seq, ack| tcp(local, remote, flags, LOCAL_ISN + seq, ack).frame();
-    rig.lan_sends(&say("S", 0, 0)).sent("translated-out");
+    rig.translates_out(&say("S", 0, 0));
     let answer = tcp(remote, local, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
-    rig.link_brings(0, &answer).sent("translated-in");
-    rig.lan_sends(&say("A", 1, REMOTE_ISN + 1))
-        .sent("translated-out");
+    rig.translates_in(0, &answer);
+    rig.translates_out(&say("A", 1, REMOTE_ISN + 1));
     rig.install(&round_robin(0b10));
     let ended = rig
         .plane()
@@ -96,9 +93,8 @@ fn a_connection_goes_on_over_another_link_without_nat_when_its_own_ends() {
     assert_eq!(data.sent("translated-out").src(), local);
     assert_eq!(rig.flow(local).link, 1);
     let ack = tcp(remote, local, "A", REMOTE_ISN + 1, LOCAL_ISN + 9).frame();
-    rig.link_brings(1, &ack).sent("translated-in");
-    rig.lan_sends(&say("PA", 9, REMOTE_ISN + 1))
-        .sent("translated-out");
+    rig.translates_in(1, &ack);
+    rig.translates_out(&say("PA", 9, REMOTE_ISN + 1));
     assert_eq!(rig.embryos(), 0, "it is confirmed once more");
     assert_eq!(rig.live(), 1);
 }
@@ -111,7 +107,7 @@ fn a_segment_of_no_flow_joins_no_link_with_nat() {
     rig.install(&round_robin(0b11));
     for port in 4001..4005 {
         let data = tcp(client(port), server(443), "PA", LOCAL_ISN, REMOTE_ISN).frame();
-        rig.lan_sends(&data).sent("translated-out");
+        rig.translates_out(&data);
         assert_eq!(rig.flow(client(port)).link, 0);
     }
     // A RST begins nothing.
@@ -130,7 +126,7 @@ fn an_attempt_that_goes_on_without_nat_is_the_same_connection() {
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0).frame();
     let mut links = Vec::new();
     for _ in 0..2 {
-        assert_eq!(rig.lan_sends(&syn).sent("translated-out").src(), local);
+        assert_eq!(rig.translates_out(&syn).src(), local);
         links.push(rig.flow(local).link);
     }
     links.sort_unstable();
@@ -138,9 +134,8 @@ fn an_attempt_that_goes_on_without_nat_is_the_same_connection() {
     assert_eq!(rig.live(), 1);
     // Also what answers the first of the two.
     let answer = tcp(remote, local, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
-    rig.link_brings(0, &answer).sent("translated-in");
-    rig.lan_sends(&tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1).frame())
-        .sent("translated-out");
+    rig.translates_in(0, &answer);
+    rig.translates_out(&tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1).frame());
     assert_eq!((rig.embryos(), rig.live()), (0, 1));
 }
 
@@ -153,7 +148,7 @@ fn an_attempt_changes_between_links_with_and_without_nat_as_a_new_flow() {
             ..round_robin(0b11)
         });
         let syn = tcp(client(4000), server(443), "S", LOCAL_ISN, 0).frame();
-        let source = |_| rig.lan_sends(&syn).sent("translated-out").src().ip();
+        let source = |_| rig.translates_out(&syn).src().ip();
         let sources = BTreeSet::from([0, 1].map(source));
         let external = EXTERNAL[if routed == 0b01 { 1 } else { 0 }];
         assert_eq!(sources, BTreeSet::from([CLIENT, external]));
@@ -165,10 +160,8 @@ fn an_attempt_changes_between_links_with_and_without_nat_as_a_new_flow() {
 fn a_mapping_is_heard_by_everybody_and_errors_about_it_come_through() {
     let mut rig = Rig::routed(0b11, 0b01);
     let local = client(5000);
-    rig.lan_sends(&udp(local, server(53), b"?").frame())
-        .sent("translated-out");
-    rig.link_brings(1, &udp(server(53), local, b"!").frame())
-        .sent("translated-in");
+    rig.translates_out(&udp(local, server(53), b"?").frame());
+    rig.translates_in(1, &udp(server(53), local, b"!").frame());
     // No filter stands between others and the host, but the kernel's.
     rig.link_brings(1, &udp(second_server(9), local, b"!").frame())
         .passed("routed-in");
@@ -238,9 +231,9 @@ fn what_has_no_flows_goes_by_a_link_without_nat_and_stays_there() {
 fn an_echo_keeps_its_id_whatever_the_gateways_own_are() {
     let mut rig = Rig::routed(0b11, 0b01);
     let ask = echo(CLIENT, SERVER, 0xab01, b"?").frame();
-    rig.lan_sends(&ask).sent("translated-out");
+    rig.translates_out(&ask);
     let answer = echo_reply(SERVER, CLIENT, 0xab01, b"?").frame();
-    rig.link_brings(1, &answer).sent("translated-in");
+    rig.translates_in(1, &answer);
 }
 
 #[test]
@@ -253,14 +246,14 @@ fn connections_to_one_endpoint_of_the_lan_are_answered_over_all_links() {
         rig.link_brings(0, &call).passed("routed-in");
         let before = rig.sent_over();
         let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
-        rig.lan_sends(&answer.frame()).sent("translated-out");
+        rig.translates_out(&answer.frame());
         let after = rig.sent_over();
         links.push(usize::from(after[1] > before[1]));
         for (flags, seq) in [("A", 1), ("PA", 1)] {
             let segment = tcp(remote, local, flags, REMOTE_ISN + seq, LOCAL_ISN + 1);
-            rig.link_brings(0, &segment.frame()).sent("translated-in");
+            rig.translates_in(0, &segment.frame());
             let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 2);
-            rig.lan_sends(&ack.frame()).sent("translated-out");
+            rig.translates_out(&ack.frame());
         }
     }
     assert_eq!(links.iter().sum::<usize>(), 2, "{links:?}");

@@ -209,18 +209,16 @@ fn on_a_segment_that_links_share_either_device_brings_what_is_for_both() {
         [own, 1 - own].map(|link| counters[link].carried().rx_packets)
     };
     let before = received(&mut rig);
-    rig.link_brings(other, &data.frame()).sent("translated-in");
+    rig.translates_in(other, &data.frame());
     assert_eq!(received(&mut rig), [before[0] + 1, before[1]]);
-    rig.link_brings(1 - link_of(sent), &answer)
-        .sent("translated-in");
+    rig.translates_in(1 - link_of(sent), &answer);
     rig.link_brings(1 - link_of(sent), &error).sent("error-in");
     // A connection over either.
     let (local, remote) = (client(4001), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&syn.frame()).src();
     let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(1 - link_of(external), &answer.frame())
-        .sent("translated-in");
+    rig.translates_in(1 - link_of(external), &answer.frame());
     // What is of no flow is a stray as ever, and nobody passes for the LAN.
     rig.link_brings(
         other,
@@ -262,7 +260,7 @@ fn what_has_no_ports_takes_the_link_of_its_hosts_control_connection() {
         // The same mapping speaks to a second remote end.
         let second = internet_host(100 + number);
         let ike = udp(ends.0, SocketAddr::new(second, port), b"ike").frame();
-        rig.lan_sends(&ike).sent("translated-out");
+        rig.translates_out(&ike);
         let mark = rig
             .lan_sends(&esp(host, second))
             .marked("fallback-protocol");
@@ -291,7 +289,7 @@ fn pptp_is_the_kernels_over_one_link_for_both_of_its_connections() {
         )
     };
     // Without the kernel's NAT it is a connection as any.
-    rig.lan_sends(&syn(9).frame()).sent("translated-out");
+    rig.translates_out(&syn(9).frame());
     rig.set(|s| s.fallback_mark = KERNEL);
     let mut links = BTreeSet::new();
     for host in 20..24 {
@@ -340,10 +338,8 @@ fn the_kernels_own_forwards_and_the_answers_to_them_are_the_kernels() {
     rig.lan_sends(&tcp(client(9), server(9), "A", 1, 2).frame())
         .passed("forward-out");
 
-    rig.lan_sends(&tcp(client(81), server(5000), "S", 1, 0).frame())
-        .sent("translated-out");
-    rig.lan_sends(&udp(client(54), server(53), b"q").frame())
-        .sent("translated-out");
+    rig.translates_out(&tcp(client(81), server(5000), "S", 1, 0).frame());
+    rig.translates_out(&udp(client(54), server(53), b"q").frame());
     let _listener = TcpListener::bind((SITE.unspecified, 8080)).unwrap();
     rig.link_brings(0, &tcp(server(5000), external(8080), "S", 1, 0).frame())
         .passed("no-flow-in");
@@ -375,15 +371,14 @@ fn a_forward_of_which_nothing_was_heard_for_long_is_none() {
     while rig.lan_sends(&answer).reason == "forward-out" {
         assert!(Instant::now() < deadline);
     }
-    rig.lan_sends(&answer).sent("translated-out");
+    rig.translates_out(&answer);
 }
 
 #[test]
 fn an_answer_to_a_forward_does_not_take_the_mapping_of_its_port() {
     let mut rig = Rig::new();
     rig.set(|s| s.forwards_kernel = 1);
-    rig.lan_sends(&udp(client(53), server(53), b"recursion").frame())
-        .sent("translated-out");
+    rig.translates_out(&udp(client(53), server(53), b"recursion").frame());
     rig.kernel_forwards(UDP, client(53), second_server(7));
     rig.lan_sends(&udp(client(53), second_server(7), b"a").frame())
         .passed("forward-out");
@@ -400,8 +395,7 @@ fn what_is_forwarded_to_nobody_or_another_makes_no_forward() {
     }
     rig.kernel_forwards(UDP, SocketAddr::new(SECOND_CLIENT, 54), server(53));
     for port in [54, 55] {
-        rig.lan_sends(&udp(client(port), server(53), b"q").frame())
-            .sent("translated-out");
+        rig.translates_out(&udp(client(port), server(53), b"q").frame());
     }
     rig.lan_sends(&udp(SocketAddr::new(SECOND_CLIENT, 54), server(53), b"a").frame())
         .passed("forward-out");

@@ -8,13 +8,11 @@ const LOCAL_PORT: u16 = 40_000;
 const NUMBER: u32 = 0x1234_5678;
 
 fn surveying() -> Rig {
-    let mut rig = Rig::new();
-    rig.install(&Choice {
+    Rig::choosing(&Choice {
         surveys: 1,
         lifetime_ns: 60_000_000_000,
         ..round_robin(0b11)
-    });
-    rig
+    })
 }
 
 fn ask(rig: &mut Rig, link: u16) {
@@ -41,8 +39,7 @@ fn answer(link: u16, number: u32) -> Vec<u8> {
 fn connections_of_classes_that_survey_are_reported_and_nothing_else() {
     let mut rig = surveying();
     rig.connect(client(4000), server(80));
-    rig.lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     rig.connect(client(4001), second_server(443));
     let opening = |to| Opening {
         class: ClassId::DEFAULT,

@@ -13,19 +13,16 @@ use super::*;
 /// One flow of each kind the timers know, by its LAN port.
 fn one_of_each(rig: &mut Rig) {
     let embryo = tcp(client(1), server(80), "S", LOCAL_ISN, 0);
-    rig.lan_sends(&embryo.frame()).sent("translated-out");
+    rig.translates_out(&embryo.frame());
     rig.connect(client(2), server(80));
     let closed = rig.connect(client(3), server(80));
     let reset = closed.say("R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&reset.frame()).sent("translated-out");
+    rig.translates_out(&reset.frame());
     let suspect = rig.connect(client(4), server(80));
     let reset = suspect.answer("R", REMOTE_ISN + 500, 0);
-    rig.link_brings(suspect.link, &reset.frame())
-        .sent("translated-in");
-    rig.lan_sends(&udp(client(5), server(53), b"x").frame())
-        .sent("translated-out");
-    rig.lan_sends(&echo(CLIENT, SERVER, 6, b"x").frame())
-        .sent("translated-out");
+    rig.translates_in(suspect.link, &reset.frame());
+    rig.translates_out(&udp(client(5), server(53), b"x").frame());
+    rig.translates_out(&echo(CLIENT, SERVER, 6, b"x").frame());
 }
 
 #[test]
@@ -61,8 +58,7 @@ fn a_flow_lives_while_either_direction_speaks() {
     rig.set(|s| s.tcp_established_ns = patience_ns);
     let begin = std::time::Instant::now();
     while begin.elapsed().as_nanos() < 4 * u128::from(patience_ns) {
-        rig.link_brings(connection.link, &data.clone().payload(b"x").frame())
-            .sent("translated-in");
+        rig.translates_in(connection.link, &data.clone().payload(b"x").frame());
         assert_eq!(rig.sweep().expired, 0);
     }
     rig.sweep_until(|_, swept| swept.expired == 1);
@@ -71,18 +67,13 @@ fn a_flow_lives_while_either_direction_speaks() {
 #[test]
 fn a_mapping_takes_its_permissions_with_it() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
-    rig.lan_sends(&udp(client(4000), second_server(53), b"x").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
+    rig.translates_out(&udp(client(4000), second_server(53), b"x").frame());
     rig.set(|s| s.udp_ns = 0);
     rig.sweep_until(|rig, _| rig.flows().is_empty());
     rig.sweep_until(|_, swept| swept.expired == 0);
     rig.set(|_| {});
-    let again = rig
-        .lan_sends(&udp(client(4000), server(53), b"x").frame())
-        .sent("translated-out");
+    let again = rig.translates_out(&udp(client(4000), server(53), b"x").frame());
     assert_eq!(again.src().port(), sent.src().port());
     let stranger = udp(second_server(53), again.src(), b"x");
     rig.link_brings(link_of(again.src()), &stranger.frame())
@@ -97,8 +88,7 @@ fn ending_a_link_ends_its_flows_and_no_others() {
         .collect();
     let asked: Vec<_> = (0..20)
         .map(|i| {
-            rig.lan_sends(&udp(client(5000 + i), server(53), b"x").frame())
-                .sent("translated-out")
+            rig.translates_out(&udp(client(5000 + i), server(53), b"x").frame())
                 .src()
         })
         .collect();
@@ -118,31 +108,24 @@ fn ending_a_link_ends_its_flows_and_no_others() {
     assert_eq!(rig.live(), rig.flows().len() as i64);
     for connection in held.iter().filter(|connection| connection.link == 1) {
         let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&data.payload(b"alive").frame())
-            .sent("translated-out");
+        rig.translates_out(&data.payload(b"alive").frame());
     }
     for i in 0..20 {
-        let sent = rig
-            .lan_sends(&udp(client(5000 + i), server(53), b"x").frame())
-            .sent("translated-out");
+        let sent = rig.translates_out(&udp(client(5000 + i), server(53), b"x").frame());
         assert_eq!(link_of(sent.src()), 1, "UDP moves to the other link");
     }
 }
 
 #[test]
 fn datagrams_move_in_a_pause_of_both_directions_and_connections_stay() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.connect(client(4000), server(80));
     for port in 5000..5003 {
         let external = rig
-            .lan_sends(&udp(client(port), server(53), b"x").frame())
-            .sent("translated-out")
+            .translates_out(&udp(client(port), server(53), b"x").frame())
             .src();
-        rig.link_brings(0, &udp(server(53), external, b"y").frame())
-            .sent("translated-in");
-        rig.lan_sends(&udp(client(port), server(53), b"x").frame())
-            .sent("translated-out");
+        rig.translates_in(0, &udp(server(53), external, b"y").frame());
+        rig.translates_out(&udp(client(port), server(53), b"x").frame());
     }
     let two_seconds_ns = 2_000_000_000;
     let quiet = [
@@ -188,8 +171,7 @@ fn datagrams_move_in_a_pause_of_both_directions_and_connections_stay() {
 
 #[test]
 fn what_is_opened_after_the_end_of_a_link_was_ordered_stays() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     rig.connect(client(4000), server(80));
     rig.connect(client(4001), server(80));
     let an_hour_ns = 3_600_000_000_000;
@@ -318,7 +300,7 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
             let local = SocketAddr::new(lan_host(10 + host), 7000);
             let connection = rig.connect(local, server(80));
             let reset = connection.say("R", LOCAL_ISN + 1, 0);
-            rig.lan_sends(&reset.frame()).sent("translated-out");
+            rig.translates_out(&reset.frame());
         }
         rig.set(|s| s.tcp_transitory_ns = 0);
         rig.sweep_until(|rig, _| rig.flows().is_empty());

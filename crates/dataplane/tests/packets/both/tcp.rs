@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anabranch_dataplane::FlowState;
+use anabranch_policy::Choice;
 
 use super::*;
 
@@ -13,7 +14,7 @@ const HEADERS: u64 = IP_HEADER as u64 + 20;
 fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
     let mut rig = Rig::new();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
-    rig.lan_sends(&syn.frame()).sent("translated-out");
+    rig.translates_out(&syn.frame());
     assert_eq!(rig.flow(client(4000)).state, FlowState::Embryo);
     assert_eq!(rig.plane().confirmed().unwrap(), 0);
 
@@ -21,15 +22,11 @@ fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
     assert_eq!(rig.plane().confirmed().unwrap(), 1);
     let request = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    let sent = rig
-        .lan_sends(&request.payload(b"request").frame())
-        .sent("translated-out");
+    let sent = rig.translates_out(&request.payload(b"request").frame());
     assert_eq!((sent.src(), sent.dst()), (connection.external, server(80)));
     assert_eq!((sent.payload(), sent.ip.hop_limit), (&b"request"[..], 63));
     let reply = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 8);
-    let got = rig
-        .link_brings(connection.link, &reply.payload(b"reply").frame())
-        .sent("translated-in");
+    let got = rig.translates_in(connection.link, &reply.payload(b"reply").frame());
     assert_eq!((got.src(), got.dst()), (server(80), client(4000)));
     assert_eq!((got.payload(), got.ip.hop_limit), (&b"reply"[..], 63));
 
@@ -47,12 +44,11 @@ fn two_fins_close_a_flow_and_it_is_counted_once_however_often_they_are_repeated(
     let connection = rig.connect(client(4000), server(80));
     for _ in 0..2 {
         let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&fin.frame()).sent("translated-out");
+        rig.translates_out(&fin.frame());
         let fin = connection.answer("FA", REMOTE_ISN + 1, LOCAL_ISN + 2);
-        rig.link_brings(connection.link, &fin.frame())
-            .sent("translated-in");
+        rig.translates_in(connection.link, &fin.frame());
         let ack = connection.say("A", LOCAL_ISN + 2, REMOTE_ISN + 2);
-        rig.lan_sends(&ack.frame()).sent("translated-out");
+        rig.translates_out(&ack.frame());
         assert_eq!((rig.live(), rig.closed()), (0, 1));
     }
     assert_eq!(rig.flow(client(4000)).state, FlowState::Closed);
@@ -63,12 +59,11 @@ fn one_fin_leaves_the_flow_open_for_the_other_direction() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&fin.frame()).sent("translated-out");
+    rig.translates_out(&fin.frame());
     assert_eq!(rig.flow(client(4000)).state, FlowState::Closing);
     assert_eq!(rig.live(), 1);
     let late = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 2);
-    rig.link_brings(connection.link, &late.payload(b"late").frame())
-        .sent("translated-in");
+    rig.translates_in(connection.link, &late.payload(b"late").frame());
 }
 
 /// As servers send it with TCP Fast Open (RFC 7413).
@@ -78,11 +73,10 @@ fn a_fin_right_behind_the_answer_is_not_overheard() {
     let connection = rig.open(client(4000), server(80));
     for (flags, seq) in [("SA", REMOTE_ISN), ("FA", REMOTE_ISN + 1)] {
         let sent = connection.answer(flags, seq, LOCAL_ISN + 1);
-        rig.link_brings(connection.link, &sent.frame())
-            .sent("translated-in");
+        rig.translates_in(connection.link, &sent.frame());
     }
     let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 2);
-    rig.lan_sends(&fin.frame()).sent("translated-out");
+    rig.translates_out(&fin.frame());
     assert_eq!((rig.live(), rig.closed()), (0, 1));
 }
 
@@ -91,7 +85,7 @@ fn a_reset_of_the_lan_host_closes_its_flow() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.say("R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&reset.frame()).sent("translated-out");
+    rig.translates_out(&reset.frame());
     assert_eq!((rig.live(), rig.closed()), (0, 1));
 }
 
@@ -100,8 +94,7 @@ fn a_reset_with_exactly_the_expected_sequence_number_closes_the_flow() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.answer("R", REMOTE_ISN + 1, 0);
-    rig.link_brings(connection.link, &reset.frame())
-        .sent("translated-in");
+    rig.translates_in(connection.link, &reset.frame());
     assert_eq!((rig.live(), rig.closed()), (0, 1));
 }
 
@@ -110,8 +103,7 @@ fn a_plausible_reset_reaches_the_host_and_changes_nothing() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.answer("R", REMOTE_ISN + 1 + 1000, 0);
-    rig.link_brings(connection.link, &reset.frame())
-        .sent("translated-in");
+    rig.translates_in(connection.link, &reset.frame());
     assert_eq!(rig.live(), 1);
 
     rig.set(|s| s.tcp_transitory_ns = 0);
@@ -141,8 +133,7 @@ fn an_off_path_sweep_of_resets_kills_nothing_and_is_counted() {
     );
     assert_eq!(rig.live(), 1);
     let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&data.payload(b"alive").frame())
-        .sent("translated-out");
+    rig.translates_out(&data.payload(b"alive").frame());
     rig.set(|s| s.tcp_transitory_ns = 0);
     assert_eq!(rig.sweep().expired, 0);
 }
@@ -152,7 +143,7 @@ fn during_the_handshake_only_a_reset_that_acknowledges_the_syn_counts() {
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&syn.frame()).src();
     let link = link_of(external);
     for (flags, seq, ack) in [
         ("R", 0, 0),
@@ -165,8 +156,7 @@ fn during_the_handshake_only_a_reset_that_acknowledges_the_syn_counts() {
     }
     assert_eq!(rig.live(), 1);
     let refusal = tcp(remote, external, "RA", 0, LOCAL_ISN + 1);
-    rig.link_brings(link, &refusal.frame())
-        .sent("translated-in");
+    rig.translates_in(link, &refusal.frame());
     assert_eq!((rig.live(), rig.closed()), (0, 1));
 }
 
@@ -175,10 +165,10 @@ fn a_reset_between_the_synack_and_the_ack_cannot_be_guessed_as_zero() {
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&syn.frame()).src();
     let link = link_of(external);
     let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(link, &answer.frame()).sent("translated-in");
+    rig.translates_in(link, &answer.frame());
     let lie = tcp(remote, external, "R", 0, 0);
     rig.link_brings(link, &lie.frame()).dropped("bad-rst");
     assert_eq!(rig.live(), 1);
@@ -190,14 +180,14 @@ fn a_flow_that_was_reset_before_its_handshake_ended_is_never_counted_against_its
     rig.set(|s| s.quota_per_host = 1);
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&syn.frame()).src();
     let link = link_of(external);
     let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(link, &answer.frame()).sent("translated-in");
+    rig.translates_in(link, &answer.frame());
     let reset = tcp(remote, external, "RA", REMOTE_ISN + 1, LOCAL_ISN + 1);
-    rig.link_brings(link, &reset.frame()).sent("translated-in");
+    rig.translates_in(link, &reset.frame());
     let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&ack.frame()).sent("translated-out");
+    rig.translates_out(&ack.frame());
     assert_eq!(rig.live(), 0);
     rig.connect(client(4001), server(80));
 }
@@ -207,7 +197,7 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&syn.frame()).src();
     let link = link_of(external);
     let misfits = |rig: &mut Rig| {
         for wrong in [0, LOCAL_ISN, LOCAL_ISN + 2, LOCAL_ISN ^ 0x8000_0000] {
@@ -228,10 +218,10 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
     let flow = rig.flow(local);
     assert_eq!((flow.state, flow.packets_in), (FlowState::Embryo, 0));
     let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(link, &answer.frame()).sent("translated-in");
+    rig.translates_in(link, &answer.frame());
     misfits(&mut rig);
     let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&ack.frame()).sent("translated-out");
+    rig.translates_out(&ack.frame());
     let flow = rig.flow(local);
     assert_eq!((flow.state, flow.packets_in), (FlowState::Established, 1));
 }
@@ -240,7 +230,7 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
 fn challenged(rig: &mut Rig, ack: u32) -> (SocketAddr, Outcome) {
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&syn.frame()).src();
     let challenge = tcp(remote, external, "A", REMOTE_ISN, ack);
     let outcome = rig.link_brings(link_of(external), &challenge.frame());
     (external, outcome)
@@ -266,7 +256,7 @@ fn a_host_resets_the_earlier_connection_that_its_syn_meets_and_connects() {
         assert_eq!((traffic.rx_packets, traffic.rx_progress), (0, 0));
 
         let reset = tcp(local, remote, "R", earlier, 0);
-        let sent = rig.lan_sends(&reset.frame()).sent("translated-out");
+        let sent = rig.translates_out(&reset.frame());
         assert_eq!(
             (sent.src(), sent.tcp().sequence_number),
             (external, earlier)
@@ -294,8 +284,7 @@ fn a_bare_acknowledgement_challenges_nothing_but_an_unanswered_syn_over_its_own_
         .dropped("bad-handshake");
     rig.link_brings(link_of(second), &stale(second))
         .sent("challenge");
-    rig.link_brings(link_of(second), &syn_ack(second))
-        .sent("translated-in");
+    rig.translates_in(link_of(second), &syn_ack(second));
     rig.link_brings(link_of(second), &stale(second))
         .dropped("bad-handshake");
 
@@ -303,7 +292,7 @@ fn a_bare_acknowledgement_challenges_nothing_but_an_unanswered_syn_over_its_own_
     let (external, outcome) = challenged(&mut rig, LOCAL_ISN - 77);
     outcome.sent("challenge");
     let given_up = tcp(client(4000), server(80), "R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&given_up.frame()).sent("translated-out");
+    rig.translates_out(&given_up.frame());
     assert_eq!((rig.live(), rig.closed()), (0, 1));
     rig.link_brings(link_of(external), &stale(external))
         .dropped("bad-handshake");
@@ -319,7 +308,7 @@ fn guarded(rig: &mut Rig, external: SocketAddr, number: u32) -> Seen {
     assert_eq!(got.tcp().acknowledgment_number, number);
     let counted = (rig.live(), rig.closed());
     let reset = tcp(local, remote, "R", number, 0);
-    let sent = rig.lan_sends(&reset.frame()).sent("translated-out");
+    let sent = rig.translates_out(&reset.frame());
     assert_eq!(sent.tcp().sequence_number, number);
     assert_eq!((rig.live(), rig.closed()), counted);
     assert_eq!(rig.flow(local).state, FlowState::Embryo);
@@ -327,11 +316,10 @@ fn guarded(rig: &mut Rig, external: SocketAddr, number: u32) -> Seen {
 }
 
 fn under_wsdm() -> Rig {
-    let mut rig = Rig::new();
-    let mut choice = round_robin(0b11);
-    choice.syn_retry = 1;
-    rig.install(&choice);
-    rig
+    Rig::choosing(&Choice {
+        syn_retry: 1,
+        ..round_robin(0b11)
+    })
 }
 
 #[test]
@@ -339,17 +327,16 @@ fn a_syn_that_a_guard_has_answered_is_let_through_on_its_link() {
     for number in [0xbad_cafe, LOCAL_ISN, LOCAL_ISN + 2] {
         let mut rig = under_wsdm();
         let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-        let external = rig.lan_sends(&syn).sent("translated-out").src();
+        let external = rig.translates_out(&syn).src();
         assert_eq!(guarded(&mut rig, external, number).src(), external);
-        let again = rig.lan_sends(&syn).sent("translated-out").src();
+        let again = rig.translates_out(&syn).src();
         assert_eq!(
             again, external,
             "the attempt stays where the guard knows it"
         );
-        rig.link_brings(link_of(external), &syn_ack(external))
-            .sent("translated-in");
+        rig.translates_in(link_of(external), &syn_ack(external));
         let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&ack.frame()).sent("translated-out");
+        rig.translates_out(&ack.frame());
         assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
     }
 }
@@ -361,8 +348,7 @@ fn each_guard_hears_the_rst_to_its_own_answer() {
     for (external, number) in tries.into_iter().zip([0xbad_cafe, 0xbad_beef]) {
         assert_eq!(guarded(&mut rig, external, number).src(), external);
     }
-    rig.link_brings(link_of(tries[0]), &syn_ack(tries[0]))
-        .sent("translated-in");
+    rig.translates_in(link_of(tries[0]), &syn_ack(tries[0]));
 }
 
 /// He who forges such answers moves an attempt no more than a link without a second would, and ends it never.
@@ -370,20 +356,19 @@ fn each_guard_hears_the_rst_to_its_own_answer() {
 fn forged_answers_of_a_guard_end_confirm_and_hold_nothing() {
     let mut rig = under_wsdm();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let external = rig.lan_sends(&syn).sent("translated-out").src();
+    let external = rig.translates_out(&syn).src();
     for number in 1..200u32 {
         let lie = tcp(server(80), external, "SA", number, number * 7919);
         rig.link_brings(link_of(external), &lie.frame())
             .sent("challenge");
     }
     // The host has reset none of them.
-    let next = rig.lan_sends(&syn).sent("translated-out").src();
+    let next = rig.translates_out(&syn).src();
     assert_ne!(link_of(next), link_of(external), "the attempt goes on");
     let with_data = tcp(server(80), next, "SA", 7, 7).payload(b"data");
     rig.link_brings(link_of(next), &with_data.frame())
         .dropped("bad-handshake");
-    rig.link_brings(link_of(next), &syn_ack(next))
-        .sent("translated-in");
+    rig.translates_in(link_of(next), &syn_ack(next));
     let late = tcp(server(80), next, "SA", 7, 7);
     rig.link_brings(link_of(next), &late.frame())
         .dropped("bad-handshake");
@@ -412,9 +397,9 @@ fn a_syn_without_an_acknowledgement_for_an_attempt_that_is_over_is_not_answered(
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(4000));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&syn.frame()).src();
     let reset = tcp(local, remote, "R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&reset.frame()).sent("translated-out");
+    rig.translates_out(&reset.frame());
     let theirs = tcp(remote, external, "S", REMOTE_ISN, 0);
     rig.link_brings(link_of(external), &theirs.frame())
         .dropped("bad-handshake");
@@ -431,7 +416,7 @@ fn opens_too(rig: &mut Rig, local: SocketAddr, external: SocketAddr) {
     rig.link_brings(link, &theirs).dropped("bad-handshake");
     rig.link_brings(link, &theirs).dropped("bad-handshake");
     rig.heard_earlier(local, link, SYN_TIMER);
-    rig.link_brings(link, &theirs).sent("translated-in");
+    rig.translates_in(link, &theirs);
 }
 
 #[test]
@@ -441,18 +426,17 @@ fn a_simultaneous_open_becomes_a_connection() {
         let mut rig = Rig::new();
         let (local, remote) = (client(4000), server(4000));
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-        let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+        let external = rig.translates_out(&syn.frame()).src();
         opens_too(&mut rig, local, external);
         let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
-        let sent = rig.lan_sends(&answer.frame()).sent("translated-out");
+        let sent = rig.translates_out(&answer.frame());
         assert_eq!(sent.src(), external);
         assert_eq!(rig.flow(local).state, FlowState::Embryo);
         let number = REMOTE_ISN + u32::from(flags == "A");
         let theirs = tcp(remote, external, flags, number, LOCAL_ISN + 1);
-        rig.link_brings(link_of(external), &theirs.frame())
-            .sent("translated-in");
+        rig.translates_in(link_of(external), &theirs.frame());
         let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.lan_sends(&ack.frame()).sent("translated-out");
+        rig.translates_out(&ack.frame());
         assert_eq!(rig.flow(local).state, FlowState::Established);
     }
 }
@@ -462,21 +446,17 @@ fn a_simultaneous_open_over_an_earlier_link_is_answered_there() {
     let mut rig = under_wsdm();
     let (local, remote) = (client(4000), server(4000));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0).frame();
-    let [first, second] = [(); 2].map(|()| rig.lan_sends(&syn).sent("translated-out").src());
+    let [first, second] = [(); 2].map(|()| rig.translates_out(&syn).src());
     assert_ne!(first, second);
     opens_too(&mut rig, local, first);
     let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
-    let sent = rig.lan_sends(&answer.frame()).sent("translated-out");
+    let sent = rig.translates_out(&answer.frame());
     assert_eq!(sent.src(), first);
     assert_eq!(rig.flow(local).external, second, "nothing is bound by it");
     let theirs = tcp(remote, first, "A", REMOTE_ISN + 1, LOCAL_ISN + 1);
-    rig.link_brings(link_of(first), &theirs.frame())
-        .sent("translated-in");
+    rig.translates_in(link_of(first), &theirs.frame());
     let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    assert_eq!(
-        rig.lan_sends(&ack.frame()).sent("translated-out").src(),
-        first
-    );
+    assert_eq!(rig.translates_out(&ack.frame()).src(), first);
 }
 
 /// What proves nothing, in the name of the remote end: none of it acknowledges the host's SYN.
@@ -514,7 +494,7 @@ fn what_proves_nothing_binds_resets_confirms_and_counts_nothing() {
     let mut rig = under_wsdm();
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0).frame();
-    let tries = [(); 2].map(|()| rig.lan_sends(&syn).sent("translated-out").src());
+    let tries = [(); 2].map(|()| rig.translates_out(&syn).src());
     let before = (rig.brought_by(), rig.flow(local));
     for external in tries {
         for frame in unproven(remote, external) {
@@ -533,10 +513,9 @@ fn what_proves_nothing_binds_resets_confirms_and_counts_nothing() {
     );
     // The true answer, over either, opens the connection.
     let answer = tcp(remote, tries[0], "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(link_of(tries[0]), &answer.frame())
-        .sent("translated-in");
+    rig.translates_in(link_of(tries[0]), &answer.frame());
     let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&ack.frame()).sent("translated-out");
+    rig.translates_out(&ack.frame());
     let flow = rig.flow(local);
     assert_eq!(
         (flow.state, flow.external),
@@ -551,12 +530,10 @@ fn a_syn_for_an_established_connection_is_the_hosts_to_judge_and_no_sign_of_life
     let connection = rig.connect(client(4000), server(80));
     let before = rig.brought_by();
     let syn = connection.answer("S", 77, 0);
-    rig.link_brings(connection.link, &syn.frame())
-        .sent("translated-in");
+    rig.translates_in(connection.link, &syn.frame());
     assert_eq!(rig.brought_by(), before);
     let guess = connection.answer("R", REMOTE_ISN + 1000, 0);
-    rig.link_brings(connection.link, &guess.frame())
-        .sent("translated-in");
+    rig.translates_in(connection.link, &guess.frame());
     assert_eq!(rig.brought_by(), before);
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
 }
@@ -566,7 +543,7 @@ fn a_syn_on_a_closed_flow_begins_anew() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.say("R", LOCAL_ISN + 1, 0);
-    rig.lan_sends(&reset.frame()).sent("translated-out");
+    rig.translates_out(&reset.frame());
     rig.connect(client(4000), server(80));
     let flow = rig.flow(client(4000));
     assert_eq!((flow.state, flow.packets_in), (FlowState::Established, 1));
@@ -578,7 +555,7 @@ fn a_syn_on_a_live_flow_is_left_to_the_remote_end() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let syn = connection.say("S", LOCAL_ISN + 77, 0);
-    let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
+    let sent = rig.translates_out(&syn.frame());
     assert_eq!(sent.src(), connection.external);
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
 }
@@ -587,9 +564,9 @@ fn a_syn_on_a_live_flow_is_left_to_the_remote_end() {
 fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_the_path() {
     let mut rig = Rig::new();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = rig.lan_sends(&syn).sent("translated-out").src();
+    let first = rig.translates_out(&syn).src();
     for _ in 0..3 {
-        assert_eq!(rig.lan_sends(&syn).sent("translated-out").src(), first);
+        assert_eq!(rig.translates_out(&syn).src(), first);
     }
     let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
     assert_eq!(
@@ -601,12 +578,11 @@ fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_t
 
 #[test]
 fn a_host_that_repeats_syns_and_an_end_that_is_silent_are_one_witness_each() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let repeat = |rig: &mut Rig, from, to| {
         let syn = tcp(from, to, "S", LOCAL_ISN, 0).frame();
         for _ in 0..4 {
-            rig.lan_sends(&syn).sent("translated-out");
+            rig.translates_out(&syn);
         }
         let carried = anabranch_core::DataPlane::counters(rig.plane()).unwrap()[0].carried();
         [carried.retrying_hosts, carried.retried_ends]
@@ -646,8 +622,7 @@ fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
     let data = connection
         .answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1)
         .payload(b"data");
-    rig.link_brings(connection.link, &data.frame())
-        .sent("translated-in");
+    rig.translates_in(connection.link, &data.frame());
     assert_eq!(received(&mut rig), (before.0 + 1, before.1 + HEADERS + 4));
 }
 
@@ -655,28 +630,25 @@ fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
 fn a_retransmitted_syn_leaves_a_link_that_is_no_longer_usable() {
     let mut rig = Rig::new();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = link_of(rig.lan_sends(&syn).sent("translated-out").src());
+    let first = link_of(rig.translates_out(&syn).src());
     rig.install(&round_robin(0b11 & !(1 << first)));
-    let second = link_of(rig.lan_sends(&syn).sent("translated-out").src());
+    let second = link_of(rig.translates_out(&syn).src());
     assert_ne!(first, second);
     assert_eq!((rig.live(), rig.flows().len()), (1, 1));
 }
 
 #[test]
 fn under_wsdm_a_retransmitted_syn_tries_every_link_and_then_all_of_them_again() {
-    let mut rig = Rig::new();
-    let mut choice = round_robin(0b11);
-    choice.syn_retry = 1;
-    rig.install(&choice);
+    let mut rig = under_wsdm();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = link_of(rig.lan_sends(&syn).sent("translated-out").src());
+    let first = link_of(rig.translates_out(&syn).src());
     assert!(rig.flow(client(4000)).tried.is_empty());
 
-    let second = link_of(rig.lan_sends(&syn).sent("translated-out").src());
+    let second = link_of(rig.translates_out(&syn).src());
     assert_ne!(first, second);
     assert_eq!(rig.flow(client(4000)).tried, [first]);
 
-    rig.lan_sends(&syn).sent("translated-out");
+    rig.translates_out(&syn);
     let flow = rig.flow(client(4000));
     assert_eq!(flow.tried, [0, 1]);
     assert_eq!(flow.why, "every link had failed this flow");
@@ -685,43 +657,29 @@ fn under_wsdm_a_retransmitted_syn_tries_every_link_and_then_all_of_them_again() 
 
 #[test]
 fn under_wsdm_a_syn_that_was_answered_keeps_its_link() {
-    let mut rig = Rig::new();
-    let mut choice = round_robin(0b11);
-    choice.syn_retry = 1;
-    rig.install(&choice);
+    let mut rig = under_wsdm();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let external = rig.lan_sends(&syn).sent("translated-out").src();
-    let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.link_brings(link_of(external), &answer.frame())
-        .sent("translated-in");
-    assert_eq!(rig.lan_sends(&syn).sent("translated-out").src(), external);
+    let external = rig.translates_out(&syn).src();
+    rig.translates_in(link_of(external), &syn_ack(external));
+    assert_eq!(rig.translates_out(&syn).src(), external);
 }
 
 /// A gateway under WSDM, and a connection attempt whose SYN was sent twice: over the first link, then over the second.
 fn two_tries() -> (Rig, [SocketAddr; 2]) {
-    let mut rig = Rig::new();
-    let mut choice = round_robin(0b11);
-    choice.syn_retry = 1;
-    rig.install(&choice);
+    let mut rig = under_wsdm();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let tries = [(); 2].map(|()| rig.lan_sends(&syn).sent("translated-out").src());
+    let tries = [(); 2].map(|()| rig.translates_out(&syn).src());
     assert_ne!(link_of(tries[0]), link_of(tries[1]));
     (rig, tries)
-}
-
-fn syn_ack(external: SocketAddr) -> Vec<u8> {
-    tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame()
 }
 
 #[test]
 fn a_late_answer_to_an_earlier_syn_wins_if_nothing_else_has_answered() {
     let (mut rig, [first, second]) = two_tries();
-    let got = rig
-        .link_brings(link_of(first), &syn_ack(first))
-        .sent("translated-in");
+    let got = rig.translates_in(link_of(first), &syn_ack(first));
     assert_eq!((got.src(), got.dst()), (server(80), client(4000)));
     let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    let sent = rig.lan_sends(&ack.frame()).sent("translated-out");
+    let sent = rig.translates_out(&ack.frame());
     assert_eq!(sent.src(), first, "the flow is the winner's");
     let flow = rig.flow(client(4000));
     assert_eq!(
@@ -741,14 +699,13 @@ fn a_late_answer_to_an_earlier_syn_wins_if_nothing_else_has_answered() {
 #[test]
 fn the_answer_to_the_last_syn_wins_if_it_comes_first_and_the_earlier_one_is_reset() {
     let (mut rig, [first, second]) = two_tries();
-    rig.link_brings(link_of(second), &syn_ack(second))
-        .sent("translated-in");
+    rig.translates_in(link_of(second), &syn_ack(second));
     rig.link_brings(link_of(first), &syn_ack(first))
         .answered("late-answer");
     let again = rig.link_brings(link_of(second), &syn_ack(second));
     again.sent("translated-in");
     let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    let sent = rig.lan_sends(&ack.frame()).sent("translated-out");
+    let sent = rig.translates_out(&ack.frame());
     assert_eq!(sent.src(), second);
     rig.link_brings(link_of(first), &syn_ack(first))
         .answered("late-answer");
@@ -759,10 +716,9 @@ fn the_answer_to_the_last_syn_wins_if_it_comes_first_and_the_earlier_one_is_rese
 fn a_syn_repeated_over_an_earlier_link_is_the_same_connection_there() {
     let (mut rig, [first, _]) = two_tries();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let third = rig.lan_sends(&syn).sent("translated-out").src();
+    let third = rig.translates_out(&syn).src();
     assert_eq!(third, first);
-    rig.link_brings(link_of(first), &syn_ack(first))
-        .sent("translated-in");
+    rig.translates_in(link_of(first), &syn_ack(first));
     assert_eq!((rig.live(), rig.flows().len()), (1, 1));
 }
 
@@ -779,16 +735,14 @@ fn an_answer_that_does_not_fit_the_syn_wins_nothing_on_any_link() {
         rig.link_brings(link_of(external), &data.payload(b"early").frame())
             .dropped("bad-handshake");
     }
-    rig.link_brings(link_of(tries[0]), &syn_ack(tries[0]))
-        .sent("translated-in");
+    rig.translates_in(link_of(tries[0]), &syn_ack(tries[0]));
 }
 
 #[test]
 fn a_refusal_of_any_try_ends_the_attempt_and_its_other_tries() {
     let (mut rig, [first, second]) = two_tries();
     let refusal = tcp(server(80), first, "RA", 0, LOCAL_ISN + 1);
-    rig.link_brings(link_of(first), &refusal.frame())
-        .sent("translated-in");
+    rig.translates_in(link_of(first), &refusal.frame());
     assert_eq!((rig.live(), rig.closed()), (0, 2));
     rig.link_brings(link_of(second), &syn_ack(second))
         .answered("late-answer");
@@ -837,14 +791,14 @@ fn the_segment_size_of_a_syn_is_lowered_to_the_link_and_never_raised() {
     for (port, asked) in [(4000, 8960), (4001, 1460), (4002, 1300), (4003, 536)] {
         let (local, remote) = (client(port), server(80));
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0).options(&mss_option(asked));
-        let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
+        let sent = rig.translates_out(&syn.frame());
         let link = link_of(sent.src());
         let fits = [1492, 1400][usize::from(link)] - HEADERS as u16;
         assert_eq!(sent.mss(), Some(asked.min(fits)));
 
         let answer =
             tcp(remote, sent.src(), "SA", REMOTE_ISN, LOCAL_ISN + 1).options(&mss_option(asked));
-        let got = rig.link_brings(link, &answer.frame()).sent("translated-in");
+        let got = rig.translates_in(link, &answer.frame());
         assert_eq!(got.mss(), Some(asked.min(fits)));
     }
 }
@@ -861,9 +815,7 @@ fn the_segment_size_is_found_behind_other_options_at_any_offset() {
         options.extend(mss_option(1460));
         options.resize(options.len().next_multiple_of(4), 0);
         let syn = tcp(client(4000 + padding as u16), server(80), "S", LOCAL_ISN, 0);
-        let sent = rig
-            .lan_sends(&syn.options(&options).frame())
-            .sent("translated-out");
+        let sent = rig.translates_out(&syn.options(&options).frame());
         assert_eq!(
             sent.mss(),
             Some(1400 - HEADERS as u16),
@@ -883,7 +835,7 @@ fn options_that_lie_about_their_length_leave_the_syn_as_it_is() {
         (4003, [0, 2, 4, 5, 0xb4, 0, 0, 0]),
     ] {
         let syn = tcp(client(port), server(80), "S", LOCAL_ISN, 0).options(&options);
-        let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
+        let sent = rig.translates_out(&syn.frame());
         let after = sent.tcp().options.as_slice();
         if port != 4000 {
             assert_eq!(after, options);

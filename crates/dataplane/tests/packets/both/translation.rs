@@ -39,15 +39,13 @@ fn udp_and_its_answers_carry_right_checksums_whatever_addresses_ports_and_payloa
         strategy,
         |rig, ((local, remote), payload, ttl, id)| {
             let ip = udp(local, remote, &payload).ttl(ttl).id(id);
-            let sent = rig.lan_sends(&ip.frame()).sent("translated-out");
+            let sent = rig.translates_out(&ip.frame());
             prop_assert_eq!(sent.dst(), remote);
             prop_assert_eq!(sent.payload(), &payload[..]);
             prop_assert_eq!(sent.ip.hop_limit, ttl - 1);
             prop_assert_eq!(sent.ip.identification, read(&ip.frame()).ip.identification);
             let answer = udp(remote, sent.src(), &payload).ttl(ttl);
-            let got = rig
-                .link_brings(link_of(sent.src()), &answer.frame())
-                .sent("translated-in");
+            let got = rig.translates_in(link_of(sent.src()), &answer.frame());
             prop_assert_eq!((got.src(), got.dst()), (remote, local));
             prop_assert_eq!(got.payload(), &payload[..]);
             Ok(())
@@ -58,17 +56,14 @@ fn udp_and_its_answers_carry_right_checksums_whatever_addresses_ports_and_payloa
 #[test]
 fn udp_without_a_checksum_stays_without_one() {
     let mut rig = Rig::new();
-    let sent = rig
-        .lan_sends(&udp_without_checksum(client(4000), server(53), b"query").frame())
-        .sent("translated-out");
+    let sent =
+        rig.translates_out(&udp_without_checksum(client(4000), server(53), b"query").frame());
     let Inside::Udp(header, _) = &sent.inside else {
         panic!("{sent:?}")
     };
     assert_eq!(header.checksum, 0);
     let answer = udp_without_checksum(server(53), sent.src(), b"answer");
-    let got = rig
-        .link_brings(link_of(sent.src()), &answer.frame())
-        .sent("translated-in");
+    let got = rig.translates_in(link_of(sent.src()), &answer.frame());
     let Inside::Udp(header, _) = &got.inside else {
         panic!("{got:?}")
     };
@@ -79,7 +74,7 @@ fn udp_without_a_checksum_stays_without_one() {
 fn a_udp_checksum_that_is_there_never_becomes_none() {
     let mut rig = Rig::new();
     let query = udp(client(2000), server(53), b"??");
-    let external = rig.lan_sends(&query.frame()).sent("translated-out").src();
+    let external = rig.translates_out(&query.frame()).src();
     // Every checksum occurs once as the payload counts up, so one of them would translate to zero.
     for word in 0..=u16::MAX {
         let answer = udp(server(53), external, &word.to_be_bytes());
@@ -109,18 +104,16 @@ fn tcp_carries_right_checksums_whatever_addresses_ports_options_and_payload() {
             options.extend(mss_option(mss));
             options.resize(8, 0);
             let syn = tcp(local, remote, "S", LOCAL_ISN, 0).options(&options);
-            let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
+            let sent = rig.translates_out(&syn.frame());
             let link = link_of(sent.src());
             let answer = tcp(remote, sent.src(), "SA", REMOTE_ISN, LOCAL_ISN + 1);
-            let got = rig
-                .link_brings(link, &answer.options(&options).frame())
-                .sent("translated-in");
+            let got = rig.translates_in(link, &answer.options(&options).frame());
             prop_assert_eq!(got.dst(), local);
             let data = tcp(local, remote, "PA", LOCAL_ISN + 1, REMOTE_ISN + 1).payload(&payload);
-            let sent = rig.lan_sends(&data.frame()).sent("translated-out");
+            let sent = rig.translates_out(&data.frame());
             prop_assert_eq!(sent.payload(), &payload[..]);
             let end = tcp(local, remote, "R", LOCAL_ISN + 1, 0);
-            rig.lan_sends(&end.frame()).sent("translated-out");
+            rig.translates_out(&end.frame());
             Ok(())
         },
     );
@@ -131,14 +124,10 @@ fn echo_carries_right_checksums_whatever_id_and_payload() {
     let mut rig = Rig::new();
     let strategy = (lan_hosts(), internet_hosts(), any::<u16>(), payload());
     rig.for_all(500, strategy, |rig, (host, far, id, payload)| {
-        let sent = rig
-            .lan_sends(&echo(host, far, id, &payload).frame())
-            .sent("translated-out");
+        let sent = rig.translates_out(&echo(host, far, id, &payload).frame());
         prop_assert_eq!(sent.payload(), &payload[..]);
         let reply = echo_reply(far, sent.src().ip(), sent.src().port(), &payload);
-        let got = rig
-            .link_brings(link_of(sent.src()), &reply.frame())
-            .sent("translated-in");
+        let got = rig.translates_in(link_of(sent.src()), &reply.frame());
         prop_assert_eq!(got.dst(), SocketAddr::new(host, id));
         Ok(())
     });

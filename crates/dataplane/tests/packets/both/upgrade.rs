@@ -12,8 +12,7 @@ fn every_entry_of_every_kind_of_flow_is_as_it_was() {
     let confirmed = rig.connect(client(4001), server(22));
     let over = rig.connect(client(4002), server(22));
     let reset = over.answer("R", REMOTE_ISN + 1, 0);
-    rig.link_brings(over.link, &reset.frame())
-        .sent("translated-in");
+    rig.translates_in(over.link, &reset.frame());
 
     // An attempt that has gone on over another link, and can be won by either.
     let mut retries = round_robin(0b11);
@@ -57,12 +56,10 @@ fn every_entry_of_every_kind_of_flow_is_as_it_was() {
     assert_eq!((rig.flows().len(), rig.live()), (9, live));
     rig.confirm(&attempt);
     let says = confirmed.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&says.frame()).sent("translated-out");
+    rig.translates_out(&says.frame());
     rig.confirm(&first);
     assert_eq!(rig.flow(client(4003)).link, first.link);
-    rig.link_brings(0, &udp(second_server(53), external, b"a").frame())
-        .sent("translated-in");
-    rig.link_brings(1, &udp(server(443), apart, b"a").frame())
-        .sent("translated-in");
+    rig.translates_in(0, &udp(second_server(53), external, b"a").frame());
+    rig.translates_in(1, &udp(server(443), apart, b"a").frame());
     assert_eq!(ask(&mut rig, 4006, server(443)), apart);
 }

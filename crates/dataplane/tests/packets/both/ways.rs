@@ -2,36 +2,25 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anabranch_core::{Choice, LinkId, Proto};
+use anabranch_core::{LinkId, Proto};
 use anabranch_dataplane::{Error, Role, Route, RouteTable, Verdict};
-use anabranch_policy::{Set, abi};
+use anabranch_policy::abi;
 
+use super::classes::only;
 use super::*;
 
 /// A device of the rig's namespace that is the one of link 1.
 const LINK_DEVICE: u32 = 300;
 const VPN_DEVICE: u32 = 301;
 
-/// Both links work, and one takes what nothing binds.
-fn only(link: u16) -> Choice {
-    Choice {
-        working: Set::of_word(0b11),
-        ..round_robin(1 << link)
-    }
-}
-
 fn rig() -> Rig {
-    let mut rig = Rig::new();
-    rig.install(&only(0));
-    rig
+    Rig::choosing(&only(0))
 }
 
 /// Whose source a datagram has as it leaves.
 #[track_caller]
 fn external(rig: &mut Rig, from: SocketAddr, to: SocketAddr) -> SocketAddr {
-    rig.lan_sends(&udp(from, to, b"?").frame())
-        .sent("translated-out")
-        .src()
+    rig.translates_out(&udp(from, to, b"?").frame()).src()
 }
 
 #[test]
@@ -100,7 +89,7 @@ fn a_mapping_of_another_link_is_not_for_a_destination_with_a_route() {
     assert_eq!([first.ip(), second.ip()], EXTERNAL);
     let answer = |to| udp(second_server(53), to, b"!").frame();
     rig.link_brings(0, &answer(first)).dropped("filtered-in");
-    rig.link_brings(1, &answer(second)).sent("translated-in");
+    rig.translates_in(1, &answer(second));
     assert_eq!(rig.flows().len(), 2);
     // An established mapping keeps its link when the route goes.
     rig.remove_route(route);
@@ -210,8 +199,7 @@ fn what_a_table_of_others_sends_elsewhere_is_the_kernels_and_established_flows_k
     );
     ip(&rig, "rule add pref 5270 lookup 52");
     let data = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&data.payload(b"on").frame())
-        .sent("translated-out");
+    rig.translates_out(&data.payload(b"on").frame());
     assert_eq!(external(&mut rig, client(4000), second_server(53)), mapping);
     let syn = tcp(client(4002), second_server(80), "S", LOCAL_ISN, 0).frame();
     rig.lan_sends(&syn).passed("routing-rules");
@@ -272,12 +260,12 @@ fn rules_by_device_destination_and_service_are_heard_and_marks_are_nobodys() {
     ] {
         ip(&rig, &format!("rule add pref 1000 {rule} lookup 52"));
         rig.lan_sends(&syn(taken)).passed("routing-rules");
-        rig.lan_sends(&syn(other)).sent("translated-out");
+        rig.translates_out(&syn(other));
         ip(&rig, "rule del pref 1000");
     }
     ip(&rig, "rule add pref 1000 iif vpn lookup 52");
     ip(&rig, "rule add pref 1001 fwmark 0x80000/0xff0000 lookup 52");
-    rig.lan_sends(&syn(server(81))).sent("translated-out");
+    rig.translates_out(&syn(server(81)));
     ip(&rig, "rule add pref 1002 iif lo lookup 52");
     rig.lan_sends(&syn(server(82))).passed("routing-rules");
 }
@@ -303,8 +291,7 @@ fn what_may_have_a_route_that_there_was_no_room_for_is_the_kernels() {
     );
     // What is known goes on, what has an entry is balanced or bound as ever.
     let data = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.lan_sends(&data.payload(b"on").frame())
-        .sent("translated-out");
+    rig.translates_out(&data.payload(b"on").frame());
     assert_eq!(external(&mut rig, client(4000), server(53)), mapping);
     assert_eq!(rig.open(client(4001), second_server(80)).link, 1);
     // Without that NAT it is routed as it is.

@@ -64,7 +64,7 @@ fn source_routes_are_dropped_from_either_side() {
         }
     }
     let record = udp(client(4001), server(53), b"x").ip_options(&[7, 7, 4, 131, 137, 0, 0, 0]);
-    rig.lan_sends(&record.frame()).sent("translated-out");
+    rig.translates_out(&record.frame());
     assert_unharmed(&mut rig, innocents);
 }
 
@@ -76,25 +76,22 @@ fn headers_with_options_are_translated_with_them() {
         let mut options = vec![1u8; length];
         options[..4].copy_from_slice(&[148, 4, 0, 0]);
         let ip = udp(client(4000), server(53), b"query").ip_options(&options);
-        let sent = rig.lan_sends(&ip.frame()).sent("translated-out");
+        let sent = rig.translates_out(&ip.frame());
         assert_eq!(sent.ip.options.as_slice(), options);
         let answer = udp(server(53), sent.src(), b"answer").ip_options(&options);
-        let got = rig
-            .link_brings(link_of(sent.src()), &answer.frame())
-            .sent("translated-in");
+        let got = rig.translates_in(link_of(sent.src()), &answer.frame());
         assert_eq!(got.dst(), client(4000));
     }
 }
 
 #[test]
 fn datagrams_that_may_be_fragmented_later_get_an_id_that_is_not_their_hosts() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let mut seen = std::collections::BTreeSet::new();
     for host in [client(4000), SocketAddr::new(SECOND_CLIENT, 4000)] {
         for _ in 0..8 {
             let ip = udp(host, server(53), b"query").id(7).may_fragment();
-            let sent = rig.lan_sends(&ip.frame()).sent("translated-out");
+            let sent = rig.translates_out(&ip.frame());
             seen.insert(sent.ip.identification);
         }
     }
@@ -108,7 +105,7 @@ fn datagrams_that_may_be_fragmented_later_get_an_id_that_is_not_their_hosts() {
 fn a_packet_too_long_for_the_other_hosts_device_arrives_in_pieces() {
     let mut rig = narrow(0b01);
     let asked = udp(neighbour(5000), server(RENDEZVOUS), b"stun");
-    let called = rig.lan_sends(&asked.frame()).sent("translated-out").src();
+    let called = rig.translates_out(&asked.frame()).src();
     let long = udp(client(5000), called, &[7; 1400]).may_fragment();
     let out = rig.lan_sends(&long.frame());
     out.sent("hairpin");

@@ -55,7 +55,7 @@ fn fragments_are_of_one_datagram_whatever_follows_their_header() {
     let datagram = padded(udp(client(40000), server(53), &payload).id(7));
     let pieces = cuts.map(|(from, to)| {
         let frame = datagram.fragment(from, to).frame();
-        rig.lan_sends(&frame).sent("translated-out")
+        rig.translates_out(&frame)
     });
     let out = reassemble(&pieces);
     assert_eq!((out.dst(), out.payload()), (server(53), &payload[..]));
@@ -104,14 +104,12 @@ fn extension_headers_are_stepped_over_and_kept_both_ways() {
             }),
         ] {
             let request = extended(request);
-            let sent = rig.lan_sends(&request.frame()).sent("translated-out");
+            let sent = rig.translates_out(&request.frame());
             let written = read(&request.frame());
             assert_eq!(sent.ip.extensions, written.ip.extensions);
             assert_eq!(sent.payload(), written.payload());
             let answer = extended(answer(sent.src()));
-            let got = rig
-                .link_brings(link_of(sent.src()), &answer.frame())
-                .sent("translated-in");
+            let got = rig.translates_in(link_of(sent.src()), &answer.frame());
             assert_eq!(got.ip.extensions, read(&answer.frame()).ip.extensions);
             assert_eq!(got.dst(), written.src());
         }
@@ -127,8 +125,7 @@ fn too_many_or_too_long_extension_headers_are_malformed() {
     let answer = || connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1).ip();
     let many =
         |ip: Ip, count: usize| (0..count).fold(ip, |ip, _| ip.extension(OPTIONS, &padding(8)));
-    rig.lan_sends(&many(datagram(), 6).frame())
-        .sent("translated-out");
+    rig.translates_out(&many(datagram(), 6).frame());
     rig.lan_sends(&many(datagram(), 7).frame())
         .dropped("malformed");
     rig.link_brings(connection.link, &many(answer(), 7).frame())
@@ -231,8 +228,7 @@ fn mapped_addresses_are_dropped_from_either_side() {
 /// RFC 6437: it is a flow's on the link, and says nothing of the host's other flows.
 #[test]
 fn the_flow_label_is_set_anew_for_each_flow_and_stays_its_own() {
-    let mut rig = Rig::new();
-    rig.install(&round_robin(0b01));
+    let mut rig = Rig::choosing(&round_robin(0b01));
     let labelled = |mut ip: Ip, label| {
         ip.header.flow_label = label;
         ip
@@ -245,17 +241,14 @@ fn the_flow_label_is_set_anew_for_each_flow_and_stays_its_own() {
         };
         let connection = rig.connect(client(4000 + port), server(80));
         let label = |sent: Seen| sent.ip.flow_label;
-        let first = label(
-            rig.lan_sends(&say("A", LOCAL_ISN + 1))
-                .sent("translated-out"),
-        );
+        let first = label(rig.translates_out(&say("A", LOCAL_ISN + 1)));
         for flags in ["A", "PA", "FA"] {
             let next = rig.lan_sends(&say(flags, LOCAL_ISN + 1));
             assert_eq!(label(next.sent("translated-out")), first);
         }
         // A host asks for another path so.
         let other = labelled(connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1).ip(), 7);
-        let other = rig.lan_sends(&other.frame()).sent("translated-out");
+        let other = rig.translates_out(&other.frame());
         assert_ne!(label(other), first);
         labels.insert(first);
     }
@@ -286,7 +279,7 @@ fn what_arrives_keeps_its_flow_label_and_both_ways_their_traffic_class() {
                 echo_reply(SERVER, to.ip(), to.port(), b"!")
             }),
         };
-        let sent = rig.lan_sends(&marked(out)).sent("translated-out");
+        let sent = rig.translates_out(&marked(out));
         assert_eq!(sent.ip.traffic_class, 0xb9);
         let got = rig.link_brings(link_of(sent.src()), &marked(back(sent.src())));
         let got = got.sent("translated-in").ip;
@@ -302,7 +295,7 @@ fn a_fragment_that_is_its_whole_datagram_is_translated_as_such() {
         offset: 0,
         more: false,
     });
-    let sent = rig.lan_sends(&whole.frame()).sent("translated-out");
+    let sent = rig.translates_out(&whole.frame());
     assert_eq!(sent.ip.fragment, whole.header.fragment);
     let header = Header {
         fragment: None,

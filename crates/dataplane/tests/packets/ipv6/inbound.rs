@@ -55,22 +55,22 @@ fn a_connection_from_outside_is_the_kernels_and_its_answers_stay_on_the_link() {
             "nobody holds what no host has answered"
         );
         let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1).frame();
-        let answer = rig.lan_sends(&answer).sent("translated-out");
+        let answer = rig.translates_out(&answer);
         assert_eq!((answer.src(), answer.dst()), (external, remote));
         assert_eq!(usize::from(rig.flow(local).link), link);
         assert_eq!(rig.held(), [1]);
 
         // Neither the call again nor the answer proves that somebody is there.
         let again = from_outside("S", REMOTE_ISN, 0).frame();
-        rig.link_brings(link as u16, &again).sent("translated-in");
+        rig.translates_in(link as u16, &again);
         let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1).frame();
-        rig.lan_sends(&answer).sent("translated-out");
+        rig.translates_out(&answer);
         assert_eq!(rig.embryos(), 2);
         let ack = from_outside("A", REMOTE_ISN + 1, LOCAL_ISN + 1).frame();
-        let got = rig.link_brings(link as u16, &ack).sent("translated-in");
+        let got = rig.translates_in(link as u16, &ack);
         assert_eq!(got.dst(), local);
         let data = tcp(local, remote, "PA", LOCAL_ISN + 1, REMOTE_ISN + 1).payload(b"hello");
-        let sent = rig.lan_sends(&data.frame()).sent("translated-out");
+        let sent = rig.translates_out(&data.frame());
         assert_eq!((sent.src(), sent.payload()), (external, &b"hello"[..]));
         assert_eq!(rig.embryos(), 0, "it is confirmed");
 
@@ -78,9 +78,9 @@ fn a_connection_from_outside_is_the_kernels_and_its_answers_stay_on_the_link() {
         let guess = from_outside("R", REMOTE_ISN ^ 1 << 31, 0).frame();
         rig.link_brings(link as u16, &guess).dropped("bad-rst");
         let fin = from_outside("FA", REMOTE_ISN + 1, LOCAL_ISN + 6).frame();
-        rig.link_brings(link as u16, &fin).sent("translated-in");
+        rig.translates_in(link as u16, &fin);
         let fin = tcp(local, remote, "FA", LOCAL_ISN + 6, REMOTE_ISN + 2).frame();
-        rig.lan_sends(&fin).sent("translated-out");
+        rig.translates_out(&fin);
         assert_eq!((rig.live(), rig.held()), (0, vec![0]));
     }
 }
@@ -108,7 +108,7 @@ fn who_asks_by_two_links_is_answered_by_each() {
     let answer = |to: SocketAddr| udp(local, to, b"!").frame();
     let asked = comes(&mut rig, 0, &ask(0, server(1000)));
     assert_eq!((asked.src(), asked.dst()), (server(1000), local));
-    let sent = rig.lan_sends(&answer(server(1000))).sent("translated-out");
+    let sent = rig.translates_out(&answer(server(1000)));
     assert_eq!(sent.src(), beyond(0, local));
     assert_eq!(rig.flow(local).link, 0);
     // Its endpoint is on that link; who asks by the other is answered there.
@@ -124,7 +124,7 @@ fn who_asks_by_two_links_is_answered_by_each() {
     let sent = rig.lan_sends(&answer(second_server(1003)));
     assert_eq!(sent.sent("translated-out").src(), beyond(0, local));
     let more = ask(0, second_server(1003)).frame();
-    rig.link_brings(0, &more).sent("translated-in");
+    rig.translates_in(0, &more);
     assert_eq!(rig.flows().len(), 1);
 }
 
@@ -166,8 +166,7 @@ fn fragments_from_outside_are_answered_by_the_link() {
 fn a_host_over_its_quota_answers_without_a_flow() {
     let mut rig = site(0b11, 0b10);
     rig.set(|s| s.quota_per_host = 1);
-    rig.lan_sends(&udp(client(4000), server(53), b"?").frame())
-        .sent("translated-out");
+    rig.translates_out(&udp(client(4000), server(53), b"?").frame());
     let (local, remote) = (client(80), server(5000));
     comes(&mut rig, 0, &tcp(remote, beyond(0, local), "S", 9, 0).ip());
     let answer = tcp(local, remote, "SA", LOCAL_ISN, 10).frame();
@@ -299,8 +298,7 @@ fn lan_hosts_reach_each_other_beyond_a_link_where_the_outside_may_begin() {
 fn a_mapping_is_heard_by_lan_hosts_beyond_a_link_where_nobody_may_begin() {
     let mut rig = site(0, 0b01);
     let called = SocketAddr::new(SECOND_CLIENT, 5060);
-    rig.lan_sends(&udp(called, server(53), b"?").frame())
-        .sent("translated-out");
+    rig.translates_out(&udp(called, server(53), b"?").frame());
     let call = udp(client(4000), beyond(0, called), b"hello").frame();
     let turned = rig.lan_sends(&call);
     assert_eq!(turned.sent("hairpin").src(), beyond(0, client(4000)));

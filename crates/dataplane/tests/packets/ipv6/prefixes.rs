@@ -55,12 +55,12 @@ fn a_prefix_is_translated_both_ways_with_port_and_checksum_as_they_were() {
         for host in [2u32, 3, 77, 0xffff, 0x1234_5678] {
             let local = SocketAddr::new(lan_host(host), 4000);
             let query = udp(local, server(53), b"query").frame();
-            let sent = rig.lan_sends(&query).sent("translated-out");
+            let sent = rig.translates_out(&query);
             assert_eq!(link_of_prefix(sent.src().ip()), Some(link), "{sent:?}");
             assert_eq!(sent.src().port(), 4000);
             assert_eq!(check_of(&sent), check_of(&read(&query)));
             let answer = udp(server(53), sent.src(), b"answer").frame();
-            let got = rig.link_brings(link as u16, &answer).sent("translated-in");
+            let got = rig.translates_in(link as u16, &answer);
             assert_eq!(got.dst(), local);
             assert_eq!(check_of(&got), check_of(&read(&answer)));
 
@@ -68,7 +68,7 @@ fn a_prefix_is_translated_both_ways_with_port_and_checksum_as_they_were() {
             let ping = ping.sent("translated-out").src();
             assert_eq!((ping.ip(), ping.port()), (sent.src().ip(), 9));
             let pong = echo_reply(SERVER, ping.ip(), 9, b"!").frame();
-            let got = rig.link_brings(link as u16, &pong).sent("translated-in");
+            let got = rig.translates_in(link as u16, &pong);
             assert_eq!(got.dst(), SocketAddr::new(local.ip(), 9));
         }
     }
@@ -106,12 +106,12 @@ fn a_connection_and_an_error_about_it_pass_by_a_prefix() {
     rig.link_brings(0, &guess).dropped("bad-rst");
     assert_eq!(rig.live(), 1);
     let fin = connection.answer("FA", REMOTE_ISN + 1, LOCAL_ISN + 5);
-    rig.link_brings(0, &fin.frame()).sent("translated-in");
+    rig.translates_in(0, &fin.frame());
     let fin = connection.say("FA", LOCAL_ISN + 5, REMOTE_ISN + 2);
-    rig.lan_sends(&fin.frame()).sent("translated-out");
+    rig.translates_out(&fin.frame());
     assert_eq!(rig.live(), 0);
     let last = connection.answer("A", REMOTE_ISN + 2, LOCAL_ISN + 6);
-    rig.link_brings(0, &last.frame()).sent("translated-in");
+    rig.translates_in(0, &last.frame());
 }
 
 #[test]
@@ -121,8 +121,7 @@ fn what_comes_first_from_outside_is_dropped_as_with_ports() {
     let external = sent.sent("translated-out").src();
     rig.link_brings(0, &udp(second_server(53), external, b"!").frame())
         .dropped("filtered-in");
-    rig.link_brings(0, &udp(server(99), external, b"!").frame())
-        .sent("translated-in");
+    rig.translates_in(0, &udp(server(99), external, b"!").frame());
     let other_port = SocketAddr::new(external.ip(), 4001);
     rig.link_brings(0, &udp(server(53), other_port, b"!").frame())
         .dropped("not-forwarded");
@@ -140,7 +139,7 @@ fn an_attempt_begins_anew_over_a_link_with_another_prefix_or_none() {
         choice.syn_retry = syn_retry;
         rig.install(&choice);
         let syn = tcp(client(4000), server(443), "S", LOCAL_ISN, 0).frame();
-        let tries = [0, 1].map(|_| rig.lan_sends(&syn).sent("translated-out").src());
+        let tries = [0, 1].map(|_| rig.translates_out(&syn).src());
         let links = tries.map(|external| {
             link_of_prefix(external.ip()).unwrap_or_else(|| usize::from(link_of(external)))
         });
@@ -157,13 +156,13 @@ fn an_attempt_begins_anew_over_a_link_with_another_prefix_or_none() {
 fn flows_by_a_prefix_end_with_their_link_and_the_next_take_the_other() {
     let mut rig = prefixed(0b11, 0b01);
     let query = udp(client(4000), server(53), b"?").frame();
-    rig.lan_sends(&query).sent("translated-out");
+    rig.translates_out(&query);
     rig.install(&round_robin(0b10));
     rig.plane()
         .end_flows(ClassId::DEFAULT, FAMILY, LinkId(0))
         .unwrap();
     assert_eq!(rig.live(), 0);
-    let sent = rig.lan_sends(&query).sent("translated-out").src();
+    let sent = rig.translates_out(&query).src();
     assert_eq!(link_of_prefix(sent.ip()), Some(1));
 }
 
@@ -199,7 +198,7 @@ fn an_address_that_no_prefix_makes_another_has_that_of_the_link() {
         let external = sent.sent("translated-out").src();
         assert_eq!(external.ip(), EXTERNAL[1]);
         let answer = udp(server(53), external, b"!").frame();
-        let got = rig.link_brings(1, &answer).sent("translated-in");
+        let got = rig.translates_in(1, &answer);
         assert_eq!(got.dst(), local);
     }
 }
