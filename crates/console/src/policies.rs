@@ -268,7 +268,7 @@ mod tests {
                 page.parts.granularity,
                 algorithm.weighting == Weighting::Rate,
                 algorithm.retry == Retry::Elsewhere,
-                algorithm.by_loss
+                algorithm.learning.is_by_loss()
             );
             let read: File =
                 toml::from_str(&tuple).unwrap_or_else(|error| panic!("{tuple}: {error}"));

@@ -27,22 +27,83 @@ pub struct Algorithm {
     pub weighting: Weighting,
     /// How a retransmitted SYN is handled.
     pub retry: Retry,
-    /// Maximum of connections per second whose SYN takes all usable links at once; the first answer binds them. All other flows use
-    /// the rest of the tuple.
-    pub races_per_s: Option<u32>,
-    /// Maximum of connections per second whose SYN waits at the gateway while a probe to its destination takes each usable link.
-    /// The SYN then takes the link whose probe is answered first. All other flows use the rest of the tuple.
-    pub probes_per_s: Option<u32>,
-    /// How long a response time that a flow measured, for a link and a destination prefix, is valid. A new flow takes the fastest
-    /// link of those with a valid response time for its destination; if there is none, the rest of the tuple chooses.
-    pub passive: Option<Duration>,
-    /// Retransmitted SYNs count as losses, and not as long responses, as long as the link is known for the prefix. A new flow takes
-    /// the link with the least response time · √loss, unless the dispatch compares something else.
-    pub by_loss: bool,
+    /// How connections race over the links.
+    pub racing: Racing,
+    /// Who measures how fast destinations answer over each link. A new flow takes the fastest link of those with a valid response
+    /// time for its destination; if there is none, the rest of the tuple chooses.
+    pub learning: Learning,
     /// Number of response times that a flow waits for, whatever its link carries. Only [`Dispatch::Soonest`] uses it.
     pub rounds: u32,
-    /// Probes of the most popular destinations measure the response times, instead of flows.
-    pub active: Option<Active>,
+}
+
+/// How a connection finds the link over which its destination answers first. Connections above the limit per second, and all other
+/// flows, use the rest of the tuple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Racing {
+    /// No connection races.
+    None,
+    /// The SYN takes all usable links at once; the first answer binds the connection.
+    Syns {
+        /// Maximum of connections per second.
+        per_s: u32,
+    },
+    /// The SYN waits at the gateway while a probe to its destination takes each usable link. The SYN then takes the link whose probe
+    /// is answered first.
+    Probes {
+        /// Maximum of connections per second.
+        per_s: u32,
+    },
+}
+
+impl Racing {
+    /// Maximum of connections per second that race.
+    pub fn per_s(self) -> u32 {
+        match self {
+            Racing::None => 0,
+            Racing::Syns { per_s } | Racing::Probes { per_s } => per_s,
+        }
+    }
+}
+
+/// Who measures the response time of a link for a destination prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learning {
+    /// Nobody.
+    None,
+    /// Flows, by their handshakes.
+    Passive {
+        /// How long a response time is valid.
+        lifetime: Duration,
+        /// Retransmitted SYNs count as losses, and not as long responses, as long as the link is known for the prefix. A new flow
+        /// takes the link with the least response time · √loss, unless the dispatch compares something else.
+        by_loss: bool,
+    },
+    /// Probes of the most popular destinations, and nothing else.
+    Active(Active),
+}
+
+impl Learning {
+    /// How long a response time is valid.
+    pub fn lifetime(self) -> Option<Duration> {
+        match self {
+            Learning::None => None,
+            Learning::Passive { lifetime, .. } => Some(lifetime),
+            Learning::Active(active) => Some(active.lifetime()),
+        }
+    }
+
+    /// The probes, if it is they that measure.
+    pub fn active(self) -> Option<Active> {
+        match self {
+            Learning::Active(active) => Some(active),
+            Learning::None | Learning::Passive { .. } => None,
+        }
+    }
+
+    /// Whether losses count, too.
+    pub fn is_by_loss(self) -> bool {
+        matches!(self, Learning::Passive { by_loss: true, .. })
+    }
 }
 
 /// Which destinations are probed, and how often.
@@ -149,18 +210,10 @@ impl Algorithm {
             period: Some(PERIOD),
             weighting: Weighting::Equal,
             retry: Retry::None,
-            races_per_s: None,
-            probes_per_s: None,
-            passive: None,
-            by_loss: false,
+            racing: Racing::None,
+            learning: Learning::None,
             rounds: ROUNDS,
-            active: None,
         }
-    }
-
-    /// How long a response time is valid.
-    pub fn lifetime(&self) -> Option<Duration> {
-        self.passive.or(self.active.map(|active| active.lifetime()))
     }
 
     /// The counter that the data path compares.
@@ -221,22 +274,19 @@ impl Algorithm {
         if self.retry == Retry::Elsewhere {
             parts.push("syn_retry = true".to_owned());
         }
-        if let Some(races) = self.races_per_s {
-            parts.push(format!("race = \"{races}/s\""));
+        match self.racing {
+            Racing::None => {}
+            Racing::Syns { per_s } => parts.push(format!("race = \"{per_s}/s\"")),
+            Racing::Probes { per_s } => parts.push(format!("probe = \"{per_s}/s\"")),
         }
-        if let Some(probes) = self.probes_per_s {
-            parts.push(format!("probe = \"{probes}/s\""));
-        }
-        if let Some(lifetime) = self.passive {
+        if let Learning::Passive { lifetime, by_loss } = self.learning {
             parts.push(format!("passive = {:?}", in_s(lifetime)));
-        }
-        if self.by_loss {
-            parts.push("by_loss = true".to_owned());
+            parts.extend(by_loss.then(|| "by_loss = true".to_owned()));
         }
         if self.rounds != ROUNDS {
             parts.push(format!("rounds = {}", self.rounds));
         }
-        if let Some(active) = self.active {
+        if let Learning::Active(active) = self.learning {
             parts.push(format!("active = {:?}", in_s(active.period())));
             parts.push(format!("listed = {}", active.listed));
         }
@@ -273,6 +323,16 @@ struct Resolved {
 /// Always as a tuple with every part, even if the algorithm has a name.
 impl Serialize for Algorithm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let active = self.learning.active();
+        let (races_per_s, probes_per_s) = match self.racing {
+            Racing::None => (None, None),
+            Racing::Syns { per_s } => (Some(per_s), None),
+            Racing::Probes { per_s } => (None, Some(per_s)),
+        };
+        let passive = match self.learning {
+            Learning::Passive { lifetime, .. } => Some(lifetime),
+            Learning::None | Learning::Active(_) => None,
+        };
         Resolved {
             measure: self.measure.name,
             dispatch: self.dispatch_word(),
@@ -280,13 +340,13 @@ impl Serialize for Algorithm {
             period_ms: self.period.map(|period| period.as_millis() as u64),
             by_rate: self.weighting == Weighting::Rate,
             syn_retry: self.retry == Retry::Elsewhere,
-            races_per_s: self.races_per_s,
-            probes_per_s: self.probes_per_s,
-            passive_ms: self.passive.map(|lifetime| lifetime.as_millis() as u64),
-            by_loss: self.by_loss,
+            races_per_s,
+            probes_per_s,
+            passive_ms: passive.map(|lifetime| lifetime.as_millis() as u64),
+            by_loss: self.learning.is_by_loss(),
             rounds: (self.dispatch == Dispatch::Soonest).then_some(self.rounds),
-            active_ms: self.active.map(|active| active.period().as_millis() as u64),
-            listed: self.active.map(|active| active.listed),
+            active_ms: active.map(|active| active.period().as_millis() as u64),
+            listed: active.map(|active| active.listed),
         }
         .serialize(serializer)
     }

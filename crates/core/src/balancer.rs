@@ -69,7 +69,7 @@ impl Balancer {
         check_classes(&classes, &links, &config)?;
         let count = links.len();
         let surveys = classes.iter().filter_map(|(id, spec)| {
-            let active = spec.algorithm.active?;
+            let active = spec.algorithm.learning.active()?;
             Some((*id, Survey::new(now, active)))
         });
         let surveys = surveys.collect();

@@ -19,7 +19,9 @@ use anabranch_config::Span;
 use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
-use crate::algorithm::{Active, Algorithm, LISTED, PERIOD, ROUNDS, Retry, Weighting};
+use crate::algorithm::{
+    Active, Algorithm, LISTED, Learning, PERIOD, ROUNDS, Racing, Retry, Weighting,
+};
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
 use crate::server::ServerPolicy;
@@ -71,12 +73,9 @@ const SESSIONS: Algorithm = Algorithm {
     period: None,
     weighting: Weighting::Equal,
     retry: Retry::None,
-    races_per_s: None,
-    probes_per_s: None,
-    passive: None,
-    by_loss: false,
+    racing: Racing::None,
+    learning: Learning::None,
     rounds: ROUNDS,
-    active: None,
 };
 const PERIODIC: Algorithm = Algorithm {
     measure: &measure::ST_OUT,
@@ -90,10 +89,15 @@ const BLIND: Algorithm = Algorithm {
 
 /// Far above what a site opens, and far below what a link notices.
 const RACES_PER_S: u32 = 1000;
+const RACES: Racing = Racing::Syns { per_s: RACES_PER_S };
 /// There is one for a prefix in a lifetime: that many new prefixes a second.
 const ADAPTIVE_RACES_PER_S: u32 = 100;
 /// Round trips hardly change within minutes (Lin, Tsao and Leong 2007 figure 1b); what stands in front of a link does.
-const PASSIVE: Duration = Duration::from_secs(60);
+const LIFETIME: Duration = Duration::from_secs(60);
+const PASSIVE: Learning = Learning::Passive {
+    lifetime: LIFETIME,
+    by_loss: false,
+};
 /// A third of what passes before two answers are missed.
 const ACTIVE: Active = Active {
     period_s: 10,
@@ -317,7 +321,7 @@ pub static ROWS: [Row; 36] = [
         ..gateway(
             "FRRTDF",
             Algorithm {
-                races_per_s: Some(RACES_PER_S),
+                racing: RACES,
                 ..SESSIONS
             },
             "the SYN takes all links, the first answer wins; where that may not be, as RR",
@@ -327,9 +331,11 @@ pub static ROWS: [Row; 36] = [
     gateway(
         "FRRTDF-loss",
         Algorithm {
-            races_per_s: Some(RACES_PER_S),
-            passive: Some(PASSIVE),
-            by_loss: true,
+            racing: RACES,
+            learning: Learning::Passive {
+                lifetime: LIFETIME,
+                by_loss: true,
+            },
             ..SESSIONS
         },
         "least response time · √loss that flows have met for the destination's prefix; the SYN takes all links where a link is not known for it",
@@ -338,7 +344,7 @@ pub static ROWS: [Row; 36] = [
     gateway(
         "PCM",
         Algorithm {
-            probes_per_s: Some(RACES_PER_S),
+            racing: Racing::Probes { per_s: RACES_PER_S },
             ..SESSIONS
         },
         "the SYN waits while its destination is probed over all links, and takes that of the first answer; where it may not wait, or \
@@ -348,7 +354,7 @@ pub static ROWS: [Row; 36] = [
     gateway(
         "passive",
         Algorithm {
-            passive: Some(PASSIVE),
+            learning: PASSIVE,
             ..SESSIONS
         },
         "least response time that flows have met for the destination's prefix; a link not known for it is tried by one; where nothing is, as RR",
@@ -357,7 +363,7 @@ pub static ROWS: [Row; 36] = [
     gateway(
         "active",
         Algorithm {
-            active: Some(ACTIVE),
+            learning: Learning::Active(ACTIVE),
             ..SESSIONS
         },
         "least response time of probes to the destination's prefix, where that is one of those used most; for others, as RR",
@@ -369,8 +375,10 @@ pub static ROWS: [Row; 36] = [
             measure: &measure::CAPACITY,
             dispatch: Dispatch::Soonest,
             retry: Retry::Elsewhere,
-            races_per_s: Some(ADAPTIVE_RACES_PER_S),
-            passive: Some(PASSIVE),
+            racing: Racing::Syns {
+                per_s: ADAPTIVE_RACES_PER_S,
+            },
+            learning: PASSIVE,
             ..PERIODIC
         },
         "where the flow is expected to be done first, by what links deliver and how fast their destinations answer; a race where nothing is known",

@@ -66,7 +66,7 @@ mod tuple;
 mod typed;
 pub mod weights;
 
-pub use algorithm::{Active, Algorithm};
+pub use algorithm::{Active, Algorithm, Learning, Racing};
 pub use anabranch_policy::{Choice, Dispatch, Family, Granularity, PerFamily};
 pub use answers::{
     Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,

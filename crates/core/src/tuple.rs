@@ -8,7 +8,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::algorithm::{
-    Active, Algorithm, DISPATCHES, GRANULARITIES, LISTED, PERIOD, ROUNDS, Retry, Weighting, word_of,
+    Active, Algorithm, DISPATCHES, GRANULARITIES, LISTED, Learning, PERIOD, ROUNDS, Racing, Retry,
+    Weighting, word_of,
 };
 use crate::catalogue::{self, NAME_CHARS_MAX, in_s};
 use crate::measure::{self, Measure};
@@ -172,12 +173,9 @@ impl TryFrom<&Tuple> for Algorithm {
                 true => Retry::Elsewhere,
                 false => Retry::None,
             },
-            races_per_s: per_s(tuple.race, "race")?,
-            probes_per_s: per_s(tuple.probe, "probe")?,
-            passive: tuple.passive()?,
-            by_loss: tuple.by_loss,
+            racing: tuple.racing()?,
+            learning: tuple.learning()?,
             rounds: tuple.rounds()?,
-            active: tuple.active()?,
         })
     }
 }
@@ -248,26 +246,39 @@ impl Tuple {
         }
     }
 
-    fn passive(&self) -> Result<Option<Duration>, TupleError> {
-        let passive = self.passive.map(|Span(lifetime)| lifetime);
-        passive
-            .map(|lifetime| whole_seconds(lifetime, TupleError::PassiveRange))
-            .transpose()
+    fn racing(&self) -> Result<Racing, TupleError> {
+        Ok(match (self.race, self.probe) {
+            (None, None) => Racing::None,
+            (Some(race), _) => Racing::Syns {
+                per_s: per_s(race, "race")?,
+            },
+            (None, Some(probe)) => Racing::Probes {
+                per_s: per_s(probe, "probe")?,
+            },
+        })
     }
 
-    fn active(&self) -> Result<Option<Active>, TupleError> {
-        let Some(Span(period)) = self.active else {
-            return Ok(None);
-        };
+    fn learning(&self) -> Result<Learning, TupleError> {
+        Ok(match (self.passive, self.active) {
+            (None, None) => Learning::None,
+            (Some(Span(lifetime)), _) => Learning::Passive {
+                lifetime: whole_seconds(lifetime, TupleError::PassiveRange)?,
+                by_loss: self.by_loss,
+            },
+            (None, Some(Span(period))) => Learning::Active(self.active(period)?),
+        })
+    }
+
+    fn active(&self, period: Duration) -> Result<Active, TupleError> {
         let listed = self.listed.unwrap_or(LISTED);
         if !(1..=LISTED_MAX).contains(&listed) {
             return Err(TupleError::ListedRange(listed));
         }
         let period = whole_seconds(period, TupleError::ActiveRange)?;
-        Ok(Some(Active {
+        Ok(Active {
             period_s: period.as_secs() as u32,
             listed,
-        }))
+        })
     }
 
     fn period(&self) -> Result<Option<Duration>, TupleError> {
@@ -298,13 +309,10 @@ fn whole_seconds(
 }
 
 /// Connections a second that `key` is given.
-fn per_s(written: Option<Frequency>, key: &'static str) -> Result<Option<u32>, TupleError> {
-    let Some(Frequency(times)) = written else {
-        return Ok(None);
-    };
+fn per_s(Frequency(times): Frequency, key: &'static str) -> Result<u32, TupleError> {
     let is_allowed = times.fract() == 0. && (1. ..=RACES_PER_S_MAX.into()).contains(&times);
     match is_allowed {
-        true => Ok(Some(times as u32)),
+        true => Ok(times as u32),
         false => Err(TupleError::RaceRange(format!("{times}/s"), key)),
     }
 }

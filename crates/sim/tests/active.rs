@@ -2,7 +2,7 @@
 
 mod common;
 
-use anabranch_core::{Active, Algorithm};
+use anabranch_core::{Active, Algorithm, Learning};
 use anabranch_scenario::{Change, Outcome, Place, Policy, Record, Scenario};
 use common::*;
 
@@ -15,7 +15,7 @@ fn surveyed() -> Scenario {
 fn every(period_s: u32, listed: u32) -> Policy {
     let algorithm: Algorithm = "active".parse().expect("a policy of the table");
     Policy::gateway(Algorithm {
-        active: Some(Active { period_s, listed }),
+        learning: Learning::Active(Active { period_s, listed }),
         ..algorithm
     })
 }

@@ -5,7 +5,7 @@ mod common;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_core::{Algorithm, ClassId, DataPlane, Family, LinkId, Time};
+use anabranch_core::{Algorithm, ClassId, DataPlane, Family, Learning, LinkId, Time};
 use anabranch_policy::Choice;
 use anabranch_scenario::{Change, Load, Place, Policy, Scenario};
 use anabranch_sim::gateway::Pair;
@@ -91,7 +91,10 @@ fn steady() -> Load {
 fn forgetting_after(seconds: u64) -> Policy {
     let passive: Algorithm = "passive".parse().expect("a policy of the table");
     Policy::gateway(Algorithm {
-        passive: Some(Duration::from_secs(seconds)),
+        learning: Learning::Passive {
+            lifetime: Duration::from_secs(seconds),
+            by_loss: false,
+        },
         ..passive
     })
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use anabranch_core::Algorithm;
+use anabranch_core::{Algorithm, Racing};
 use anabranch_scenario::{Change, Outcome, Policy, Scenario};
 use common::*;
 
@@ -12,10 +12,10 @@ fn probed() -> Scenario {
     scenario(three_links(), steady, ms(60_000))
 }
 
-fn with(probes_per_s: u32) -> Policy {
+fn with(per_s: u32) -> Policy {
     let algorithm: Algorithm = "PCM".parse().expect("a policy of the table");
     Policy::gateway(Algorithm {
-        probes_per_s: Some(probes_per_s),
+        racing: Racing::Probes { per_s },
         ..algorithm
     })
 }

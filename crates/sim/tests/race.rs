@@ -2,7 +2,7 @@
 
 mod common;
 
-use anabranch_core::Algorithm;
+use anabranch_core::{Algorithm, Racing};
 use anabranch_scenario::{Change, Load, Loss, Outcome, Place, Policy, Scenario};
 use common::*;
 
@@ -15,9 +15,9 @@ fn raced(load: Load) -> Scenario {
     scenario(three_links(), load, ms(60_000))
 }
 
-fn with(races_per_s: Option<u32>) -> Policy {
+fn with(racing: Racing) -> Policy {
     Policy::gateway(Algorithm {
-        races_per_s,
+        racing,
         ..gateway_algorithm("FRRTDF")
     })
 }
@@ -111,7 +111,7 @@ fn a_connection_over_a_dead_link_loses_nothing_by_it() {
 #[test]
 fn what_the_rate_refuses_goes_by_the_rest_of_the_tuple() {
     // 20 connections a second, of which 5 may race, and 5 more at the beginning.
-    let record = play(&raced(steady()), with(Some(5)), 1);
+    let record = play(&raced(steady()), with(Racing::Syns { per_s: 5 }), 1);
     assert_all_ok(&record);
     let fastest = |t: &&anabranch_scenario::Transfer| t.link.as_deref() == Some("b");
     let all = record.transfers.len();
@@ -123,7 +123,7 @@ fn what_the_rate_refuses_goes_by_the_rest_of_the_tuple() {
         "{found} of {all}, not {expected}"
     );
 
-    let never = play(&raced(steady()), with(None), 1);
+    let never = play(&raced(steady()), with(Racing::None), 1);
     let even = carried(&never, &NAMES);
     assert!(even.iter().all(|&n| n.abs_diff(all / 3) <= 1), "{even:?}");
 }

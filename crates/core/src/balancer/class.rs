@@ -10,7 +10,7 @@ use anabranch_policy::{Choice, Dispatch, Family, Granularity, PerFamily};
 use super::links::{Link, Links, difference};
 use super::own::Own;
 use super::{ClassStatus, Event};
-use crate::algorithm::{Algorithm, Retry};
+use crate::algorithm::{Algorithm, Racing, Retry};
 use crate::class::{ClassId, ClassSpec};
 use crate::link::{LinkId, LinkSet, OnReturn};
 use crate::measure::{Better, Mixture, Observed, Taken};
@@ -522,14 +522,11 @@ impl Class {
             count: links.len() as u32,
             syn_retry: u32::from(algorithm.retry == Retry::Elsewhere),
             granularity: algorithm.granularity as u32,
-            races: algorithm
-                .races_per_s
-                .or(algorithm.probes_per_s)
-                .unwrap_or(0),
-            holds: algorithm.probes_per_s.is_some().into(),
-            lifetime_ns: algorithm.lifetime().unwrap_or_default().as_nanos() as u64,
-            surveys: algorithm.active.is_some().into(),
-            by_loss: algorithm.by_loss.into(),
+            races: algorithm.racing.per_s(),
+            holds: matches!(algorithm.racing, Racing::Probes { .. }).into(),
+            lifetime_ns: algorithm.learning.lifetime().unwrap_or_default().as_nanos() as u64,
+            surveys: algorithm.learning.active().is_some().into(),
+            by_loss: algorithm.learning.is_by_loss().into(),
             flows_per_host: self.spec.flows_per_host.unwrap_or(0),
             session_ns: sessions.forget.as_nanos() as u64,
             stick: sessions.stick.into(),

@@ -179,13 +179,11 @@ fn a_tuple_may_say_how_many_connections_race_in_a_second() {
             "{{ measure = \"active\", dispatch = \"weighted\", {rest} }}"
         ))
     };
-    let races = |rest| with(rest).unwrap().policy.races_per_s;
-    let probes = |rest| with(rest).unwrap().policy.probes_per_s;
-    assert_eq!(races("syn_retry = false"), None);
-    assert_eq!(probes("race = \"5/s\""), None);
-    assert_eq!(probes("probe = \"5/s\""), Some(5));
-    assert_eq!(races("race = \"5/s\""), Some(5));
-    assert_eq!(races("race = \"120/min\""), Some(2));
+    let racing = |rest| with(rest).unwrap().policy.racing;
+    assert_eq!(racing("syn_retry = false"), Racing::None);
+    assert_eq!(racing("probe = \"5/s\""), Racing::Probes { per_s: 5 });
+    assert_eq!(racing("race = \"5/s\""), Racing::Syns { per_s: 5 });
+    assert_eq!(racing("race = \"120/min\""), Racing::Syns { per_s: 2 });
     assert_eq!(find(TargetKind::Link, "ofrp").unwrap().name, "FRRTDF");
     for (rest, problem) in [
         (
@@ -220,7 +218,7 @@ fn a_tuple_may_say_for_how_long_it_is_known_what_flows_have_told() {
             "{{ measure = \"active\", dispatch = \"weighted\", {rest} }}"
         ))
     };
-    let lifetime = |rest| with(rest).unwrap().policy.passive;
+    let lifetime = |rest| with(rest).unwrap().policy.learning.lifetime();
     assert_eq!(lifetime("syn_retry = true"), None);
     assert_eq!(
         lifetime("passive = \"2min\""),
@@ -251,7 +249,7 @@ fn a_tuple_may_say_for_how_long_it_is_known_what_flows_have_told() {
 fn loss_counts_where_flows_tell_it_and_links_are_compared_by_what_they_tell() {
     let with = |dispatch, rest| {
         let policy = parse(&format!("{{ {dispatch}, {rest} }}"));
-        policy.map(|typed| typed.policy.by_loss)
+        policy.map(|typed| typed.policy.learning.is_by_loss())
     };
     let weighted = r#"measure = "active", dispatch = "weighted""#;
     assert_eq!(with(weighted, r#"passive = "9s""#), Ok(false));
@@ -288,7 +286,10 @@ fn ingredients_of_adaptive_are_left_out_by_tuples() {
     assert_eq!(
         without(told, r#"passive = "60s", by_loss = true"#),
         Ok(Algorithm {
-            by_loss: true,
+            learning: Learning::Passive {
+                lifetime: Duration::from_secs(60),
+                by_loss: true
+            },
             ..whole
         })
     );

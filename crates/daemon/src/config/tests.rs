@@ -3,7 +3,7 @@ mod rules;
 
 use std::time::Duration;
 
-use anabranch_core::algorithm::Retry;
+use anabranch_core::algorithm::{Racing, Retry};
 use anabranch_core::checks::ProbeTarget;
 use anabranch_core::rules::Direction;
 use anabranch_core::rules::file::Remark;
@@ -539,7 +539,7 @@ fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
     let races = parse(&format!("{MINIMAL}policy = \"OFRP\""))
         .unwrap()
         .policy;
-    assert_eq!(races.policy.races_per_s, Some(1000));
+    assert_eq!(races.policy.racing, Racing::Syns { per_s: 1000 });
     let meant = error_with("policy = \"WDSM\"");
     assert!(meant.ends_with("; did you mean WSDM?"), "{meant}");
     let key = error_with("policy = { dispatch = \"hash\", speed = 1 }");

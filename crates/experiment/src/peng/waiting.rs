@@ -1,9 +1,8 @@
 //! What measuring costs whoever waits for it, and how many measurements a list of destinations takes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use anabranch_core::{Active, Typed};
+use anabranch_core::{Active, Algorithm, Learning, Typed};
 use anabranch_scenario::{Load, Policy, Record, Run, Scenario};
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Direction, Pattern, ServerId, UserId};
 
@@ -51,16 +50,19 @@ fn a_period(_: &Run, record: &Record) -> f64 {
 /// The file's links under `active` with a list of so many, all of which are asked for something once in a period.
 fn listing(file: &Arc<Scenario>, listed: u32, seed: u64) -> Result<Run, ExperimentError> {
     let known = file.policies.iter().find(|each| each.name == "active");
-    let Some(mut algorithm) = known.and_then(|typed| typed.policy.algorithm()) else {
+    let algorithm = known.and_then(|typed| typed.policy.algorithm());
+    let Some((algorithm, active)) = algorithm.and_then(|it| Some((it, it.learning.active()?)))
+    else {
         return Err(ExperimentError::run(
             &file.name,
             "`policies` lacks active".to_owned(),
         ));
     };
-    let period = algorithm
-        .active
-        .map_or(Duration::ZERO, |active| active.period());
-    algorithm.active = algorithm.active.map(|active| Active { listed, ..active });
+    let period = active.period();
+    let algorithm = Algorithm {
+        learning: Learning::Active(Active { listed, ..active }),
+        ..algorithm
+    };
     let mut scenario = Scenario::clone(file);
     scenario.limit = period * PERIODS;
     let row = |number: u32| Arrival {
