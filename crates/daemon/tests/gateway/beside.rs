@@ -162,8 +162,7 @@ fn a_tunnel_takes_what_the_box_sends_whichever_started_first(family: Family) {
         rig.device(server) == "tun0" && rig.device(&format!("{server} mark 51820")) == "wan0"
     };
     rig.tunnel_up();
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     until("the tunnel that was first takes all", is_inside);
 
     rig.tunnel_down();
@@ -192,8 +191,7 @@ fn a_tunnel_takes_what_the_box_sends_whichever_started_first(family: Family) {
 fn rules_of_others_are_followed_with_all_that_they_ask_for(family: Family) {
     let rig = Rig::of(family);
     rig.tunnel_device();
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let (version, server) = (rig.version(), rig.plan().server);
     let add = |rule: &str| {
         rig.gateway
@@ -232,8 +230,7 @@ fn containers_leave_a_dead_link_and_stay_where_they_are_when_it_returns(family: 
     let rig = Rig::of(family);
     let container = rig.container();
     let before = rig.fingerprint();
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let reaches = || connect(&container, &rig.server()).is_ok_and(|mut s| echo(&mut s).is_ok());
     until("by the first link", reaches);
     let mut lost = connect(&container, &rig.server()).unwrap();
@@ -250,7 +247,7 @@ fn containers_leave_a_dead_link_and_stay_where_they_are_when_it_returns(family: 
     let mut stream = connect(&container, &rig.server()).unwrap();
     echo(&mut stream).unwrap();
     rig.mend(&rig.families());
-    both_up(&daemon);
+    all_up(&daemon);
     until("the first link leads again", || {
         rig.device(rig.plan().server) == "wan0"
     });
@@ -275,8 +272,7 @@ fn a_forward_is_answered_by_the_link_it_came_by(family: Family) {
         "{}[nat]\nforwards = \"kernel\"\n",
         rig.config_text()
     ));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     for device in ["wan0", "wan1"] {
         let to = SocketAddr::new(rig.external(device).parse().unwrap(), 9090);
         rig.call_from_afar(to).expect("it is answered");
@@ -308,8 +304,7 @@ none = "kernel"
         }
     });
     rig.write_config(&format!("{}{RULE}", rig.config_text()));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let socket = rig.udp();
     socket.connect(rig.port(53)).unwrap();
     ask(&socket).expect("nobody but the box's resolver is there");
@@ -334,8 +329,7 @@ fn a_network_that_is_routed_here_beside_the_lan_leaves_as_it_is() {
     let written = format!("{device} prefixes = [\"2001:db8:a:100::/56\"],");
     for text in [plain.clone(), plain.replace(device, &written)] {
         rig.write_config(&text);
-        let daemon = rig.start();
-        both_up(&daemon);
+        let daemon = rig.start_up();
         let mut stream = connect(&host, &rig.server()).unwrap();
         echo(&mut stream).unwrap();
         assert_eq!(packets(&daemon, "kernel-foreign-source"), 0);

@@ -262,8 +262,7 @@ fn what_must_take_a_link_past_the_programs_takes_it(family: Family) {
         let packets = said.split("packets ").nth(1).unwrap();
         packets.split(' ').next().unwrap().parse::<u32>().unwrap()
     };
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let links = daemon.status().links;
     let mut taken = BTreeSet::new();
     for host in HOSTS {

@@ -45,8 +45,7 @@ fn a_way_of_asking_that_is_filtered_costs_a_link_nothing_and_is_told(family: Fam
     let server = rig.plan().server;
     let targets = format!("\"tcp:{}\", \"icmp:{server}\"", rig.server());
     rig.write_config(&with_targets(&rig, &targets));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     until("both ways are answered", || {
         let targets = daemon.link("fiber").probe.targets;
         targets.iter().all(|target| target.answered > 0)
@@ -235,8 +234,7 @@ fn a_link_that_answers_dns_and_carries_nothing_is_captive_and_keeps_its_flows(fa
         rig.server()
     );
     rig.write_config(&with_targets(&rig, &targets));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let flows: Vec<UdpSocket> = (0..4).map(|_| rig.udp()).collect();
     flows.iter().for_each(|flow| ask(flow).unwrap());
     assert!(daemon.link("fiber").flows.live > 0);
@@ -297,8 +295,7 @@ fn a_host_that_can_send_no_probes_loses_no_link(family: Family) {
     let [tcp, icmp] = [format!("tcp:{}", rig.server()), format!("icmp:{server}")];
     let targets = format!("\"{tcp}\", \"{icmp}\"");
     rig.write_config(&with_targets(&rig, &targets));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let table = words(family);
     let refuse = format!(
         "table {table} refuse {{ chain c {{ type filter hook output priority 0; oifname {{ wan0, wan1 }} drop; }}; }}"
@@ -385,8 +382,7 @@ fn a_full_connection_table_is_nothing_to_probes(family: Family) {
     let rig = Rig::of(family);
     serve_names(&rig);
     rig.write_config(&with_every_way(&rig));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     no_probe_is_tracked(&rig, &daemon);
     let not_sent = || -> u64 {
         let links = daemon.status().links.into_iter();
@@ -423,8 +419,7 @@ fn beside_a_firewall_that_looks_at_connections_probes_are_tracked(family: Family
     let rig = Rig::of(family);
     serve_names(&rig);
     rig.write_config(&with_every_way(&rig));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     no_probe_is_tracked(&rig, &daemon);
     let firewall = "table inet fw { chain input { type filter hook input priority filter; policy drop; \
                     ct state { established, related } accept; iifname lo accept; \
@@ -487,8 +482,7 @@ fn targets_that_die_for_all_links_at_once_take_none_down(family: Family) {
         rig.internet.ip(&address).unwrap();
     }
     rig.write_config(&with_default_targets(&rig));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     until("far targets answer both", || {
         let links = daemon.status().links.into_iter();
         let is_far = |target: &TargetStatus| !target.near && target.answered > 0;
@@ -521,8 +515,7 @@ fn one_host_that_calls_one_dead_server_takes_no_link_down(family: Family) {
     // As where public resolvers are filtered: nothing beyond the gateways answers.
     rig.write_config(&with_default_targets(&rig));
     silence(&rig, "tcp dport 80");
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let dead: SocketAddr = rig.server().parse().unwrap();
     let caller = keep_connecting(&rig, &[dead, dead]);
     until("SYNs are repeated over both links", || {
@@ -571,8 +564,7 @@ fn a_path_that_carries_less_than_its_device_is_found_and_tcp_is_kept_so_short(fa
         &rig.config_text()
             .replace("policy = \"rr\"", each_for_itself),
     );
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     until("it is found", || {
         daemon.link("fiber").paths[0].path_mtu == Some(CARRIES)
     });

@@ -210,7 +210,7 @@ fn has_leases(kind: Kind) {
     let server = site.leases(&site.rig.internet, "wan1-far", "198.51.100.1", 50);
     let daemon = site.start();
     let mut client = site.asks(kind, "wan1");
-    both_up(&daemon);
+    all_up(&daemon);
     assert!(site.has_lease("wan1", "198.51.100", 50));
     let passed = packets(&daemon, "dhcp");
     assert!(passed > 0, "some listen behind the programs");
@@ -240,7 +240,7 @@ fn has_leases(kind: Kind) {
     until("the link has another lease", || {
         site.has_lease("wan1", "198.51.100", 70)
     });
-    both_up(&daemon);
+    all_up(&daemon);
     let changed = daemon.link("lte").slot;
     held.those_end(changed);
     held.those_go_on(&daemon, |link| link != changed);
@@ -279,7 +279,7 @@ fn the_router_of_a_lease_is_known_whose_client_made_no_route_of_it() {
         let _server = site.leases(&site.rig.internet, "wan1-far", "198.51.100.1", 50);
         let daemon = site.start();
         let _client = site.asks(kind, "wan1");
-        both_up(&daemon);
+        all_up(&daemon);
         assert!(!ip("route show default").contains("wan1"));
         Held::new(&site.rig, &daemon).go_on(&daemon);
         assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
@@ -307,7 +307,7 @@ fn is_first_and_starts_anew(first: Kind, anew: Kind) {
         site.has_lease("wan1", "198.51.100", 50)
     });
     let daemon = site.start();
-    both_up(&daemon);
+    all_up(&daemon);
     let held = Held::new(&site.rig, &daemon);
     client.signal(Signal::SIGTERM);
     client.wait(DEADLINE).unwrap().expect("ended in time");

@@ -142,8 +142,7 @@ fn two_links_on_one_segment_are_found_by_their_own_cards() {
         let known = far(&format!("neigh show {own} dev line"));
         known.contains(&format!("lladdr {} ", card(device)))
     };
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     until("the neighbour is told the right card", || is_known(BOTH[1]));
     let held = Held::new(&rig, &daemon);
     for _ in 0..ROUNDS {

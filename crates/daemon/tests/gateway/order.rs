@@ -37,8 +37,7 @@ fn either_first<N>(
         rig.tell_who_asks();
         rig.write_config(&config(rig.config_text()));
         let earlier = neighbour_first.then(|| comes(&rig));
-        let daemon = rig.start();
-        both_up(&daemon);
+        let daemon = rig.start_up();
         let neighbour = earlier.unwrap_or_else(|| comes(&rig));
         holds(&rig, &daemon, &neighbour);
         assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));

@@ -22,8 +22,7 @@ fn learning(family: Family) -> (Rig, Daemon) {
     let text = rig.config_text();
     let text = text.replace("policy = \"rr\"", "policy = \"passive\"");
     rig.write_config(&format!("{text}\n[limits]\nprefixes = {ROOM}\n"));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     (rig, daemon)
 }
 

@@ -26,8 +26,7 @@ fn probing(family: Family, policy: &str) -> (Rig, Daemon) {
     let rig = Rig::of(family);
     let text = rig.config_text();
     rig.write_config(&text.replace("policy = \"rr\"", &format!("policy = {policy}")));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     (rig, daemon)
 }
 

@@ -21,8 +21,7 @@ fn racing(family: Family) -> (Rig, Daemon) {
     let rig = Rig::of(family);
     let text = rig.config_text();
     rig.write_config(&text.replace("policy = \"rr\"", "policy = \"FRRTDF\""));
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     (rig, daemon)
 }
 

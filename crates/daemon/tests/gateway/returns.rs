@@ -89,8 +89,7 @@ fn is_aborted(socket: &UdpSocket, within: Duration, meanwhile: impl Fn()) -> boo
 fn sockets_of_the_box_leave_a_metered_link_in_a_pause_when_a_better_one_is_back(family: Family) {
     let rig = Rig::of(family);
     metered(&rig);
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     cut_fiber(&rig, &daemon);
     rig.box_goes_by_lte();
     let lte = rig.own_address("wan1");
@@ -130,8 +129,7 @@ fn sockets_of_the_box_leave_a_metered_link_in_a_pause_when_a_better_one_is_back(
 
 fn without_a_preference_sockets_of_the_box_stay_where_they_are(family: Family) {
     let rig = Rig::of(family);
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     cut_fiber(&rig, &daemon);
     rig.box_goes_by_lte();
     let socket = rig.own_connected();
@@ -208,7 +206,7 @@ fn a_tunnel_of_the_box_follows_the_links_there_and_back(family: Family) {
     metered(&rig);
     let tunnel = Tunnel::of(&rig, None);
     let daemon = tunnel.start(&rig);
-    both_up(&daemon);
+    all_up(&daemon);
     let [fiber, lte] = ["wan0", "wan1"].map(|device| rig.own_address(device));
     until("the tunnel is there", || tunnel.comes_from(fiber));
 
@@ -228,7 +226,7 @@ fn a_tunnel_that_was_called_by_a_link_answers_by_it(family: Family) {
     let lte = rig.own_address("wan1");
     let tunnel = Tunnel::of(&rig, Some(lte));
     let daemon = tunnel.start(&rig);
-    both_up(&daemon);
+    all_up(&daemon);
     cut_fiber(&rig, &daemon);
     until("it is there", || {
         Tunnel::endpoint(&rig.gateway, &tunnel.own).is_some()

@@ -327,6 +327,13 @@ impl Rig {
         self.gateway.spawn(command).unwrap()
     }
 
+    /// Starts it, and waits until all links are up.
+    pub fn start_up(&self) -> Daemon {
+        let daemon = self.start();
+        all_up(&daemon);
+        daemon
+    }
+
     /// Starts it with its log in a file.
     pub fn start_logging(&self) -> Daemon {
         let log = format!("exec \"$@\" 2>'{}'", self.log().display());
@@ -420,9 +427,9 @@ impl Daemon {
     }
 }
 
-/// Waits until both links are.
-pub fn both_up(daemon: &Daemon) {
-    until("both links are up", || {
+/// Waits until all links are up.
+pub fn all_up(daemon: &Daemon) {
+    until("all links are up", || {
         let links = daemon.status().links;
         links.iter().all(|link| link.state == LinkState::Up)
     });

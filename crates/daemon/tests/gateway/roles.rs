@@ -118,7 +118,7 @@ impl Site {
 
     /// Some flows of the gateway, and some connections of the box and of a LAN host over the trunk.
     fn talk(&self, daemon: &Daemon) -> Talk {
-        both_up(daemon);
+        all_up(daemon);
         let held = Held::new(&self.rig, daemon);
         let from = [&self.rig.gateway, &self.rig.client];
         let over_trunk = from.map(|host| host.connect(self.far_server(), DEADLINE).unwrap());

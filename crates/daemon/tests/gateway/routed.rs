@@ -190,14 +190,6 @@ fn file() -> Vec<u8> {
     (0..FILE_BYTES).map(|at| (at / 7) as u8).collect()
 }
 
-fn all_up(daemon: &Daemon) {
-    let is_up = || {
-        let links = daemon.status().links;
-        links.iter().all(|link| link.state == LinkState::Up)
-    };
-    until("all links are up", is_up);
-}
-
 /// The TCP flow with this end, beyond the links or in the LAN.
 fn flow(daemon: &Daemon, end: &str) -> Option<FlowRow> {
     let end: SocketAddr = end.parse().unwrap();
@@ -218,8 +210,7 @@ anabranch_testbed::in_both_families!(
 fn a_download_keeps_its_source_and_a_link_that_turns_gives_new_ones_its_own(family: Family) {
     let rig = site(family, both);
     let asked = rig.serve_file();
-    let daemon = rig.start();
-    all_up(&daemon);
+    let daemon = rig.start_up();
     rig.check_downloaded(rig.download());
     assert_eq!(asked.lock().unwrap()[0].ip().to_string(), rig.host());
 
@@ -248,8 +239,7 @@ fn a_server_of_the_lan_is_called_from_outside_by_whichever_link_its_network_is_b
     // Nothing else would loosen the filter by reverse path.
     let rig = site(family, |rig| both(rig) + "nat.fallback = \"refuse\"\n");
     rig.serve_outside();
-    let daemon = rig.start();
-    all_up(&daemon);
+    let daemon = rig.start_up();
     let mut call = rig.call_from_outside().unwrap();
     echo(&mut call).unwrap();
     let flow = flow(&daemon, &rig.service().to_string()).expect("its answer has opened it");
@@ -266,8 +256,7 @@ fn a_server_of_the_lan_is_called_from_outside_by_whichever_link_its_network_is_b
 fn a_download_goes_on_over_the_other_link_when_its_own_is_cut(family: Family) {
     let rig = site(family, both);
     rig.serve_file();
-    let daemon = rig.start();
-    all_up(&daemon);
+    let daemon = rig.start_up();
     let curl = rig.download();
     let arrived = || std::fs::metadata(rig.downloaded()).map_or(0, |file| file.len());
     until("the download is under way", || arrived() > 1 << 20);
@@ -289,8 +278,7 @@ fn packets_of_one_connection_leave_by_both_links_where_each_is_chosen_for(family
         both(rig) + "default.granularity = \"packet\"\n"
     });
     let asked = rig.serve_file();
-    let daemon = rig.start();
-    all_up(&daemon);
+    let daemon = rig.start_up();
     rig.check_downloaded(rig.download());
     assert_eq!(asked.lock().unwrap()[0].ip().to_string(), rig.host());
     let sent = LINKS.map(|link| daemon.link(link).traffic.tx_packets);
@@ -318,8 +306,7 @@ fn packets_of_one_connection_leave_by_both_links_where_each_is_chosen_for(family
 fn a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections(family: Family) {
     let rig = site(family, mixed);
     let asked = rig.serve_file();
-    let daemon = rig.start();
-    all_up(&daemon);
+    let daemon = rig.start_up();
     assert_eq!(rig.known_as(&asked).as_deref(), Some(rig.host()));
     let mut stream = rig.connect().unwrap();
     echo(&mut stream).unwrap();
@@ -345,8 +332,7 @@ fn a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections(family:
 fn what_is_over_its_quota_leaves_by_the_kernel_with_its_own_source(family: Family) {
     let rig = site(family, |rig| both(rig) + "limits.flows_per_host = 1\n");
     let asked = rig.serve_file();
-    let daemon = rig.start();
-    all_up(&daemon);
+    let daemon = rig.start_up();
     let mut within = rig.connect().unwrap();
     echo(&mut within).unwrap();
     assert_eq!(rig.known_as(&asked).as_deref(), Some(rig.host()));

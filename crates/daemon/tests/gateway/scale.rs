@@ -163,8 +163,7 @@ fn a_table_of_routes_that_never_rests_costs_little_and_delays_nothing() {
         Err(_) => (50_000, Duration::from_secs(3)),
     };
     let rig = Rig::new();
-    let daemon = rig.start();
-    both_up(&daemon);
+    let daemon = rig.start_up();
     let (_, before_kb) = used(daemon.child.id());
     let all = prefixes(count);
     let mut batch = String::new();

@@ -183,8 +183,7 @@ fn opened(daemon: &Daemon) -> u64 {
 fn curl_gets_all_of_a_thousand_pages_through_a_kill_of_the_daemon(family: Family) {
     let site = Site::new(family);
     let before = site.rig.fingerprint();
-    let daemon = site.rig.start();
-    both_up(&daemon);
+    let daemon = site.rig.start_up();
     let held = Held::new(&site.rig, &daemon);
     let mut echoing = site.held();
     let mut curl = site.curl();
@@ -223,8 +222,7 @@ fn curl_gets_all_of_a_thousand_pages_through_a_kill_of_the_daemon(family: Family
 
 fn connections_stay_with_a_server_that_leaves_the_file(family: Family) {
     let site = Site::new(family);
-    let daemon = site.rig.start();
-    both_up(&daemon);
+    let daemon = site.rig.start_up();
     let mut held: Vec<_> = (0..SERVERS).map(|_| site.held()).collect();
     site.write(SERVERS - 1);
     let reloaded = daemon.call(&Request::Reload);
@@ -255,7 +253,7 @@ fn a_service_stands_before_the_gateway_by_clsact_too(family: Family) {
         .rig
         .gateway
         .start_under("env", &["ANABRANCH_ATTACH=clsact"]);
-    both_up(&daemon);
+    all_up(&daemon);
     let held = Held::new(&site.rig, &daemon);
     let mut echoing = site.held();
     assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));

@@ -144,7 +144,7 @@ fn too_few_descriptors_are_called_that() {
     assert!(!said.contains("Linux 6.1"), "{said}");
     let soft = "ulimit -S -n 40; exec \"$@\"";
     let daemon = rig.start_under("sh", &["-c", soft, "sh"]);
-    both_up(&daemon);
+    all_up(&daemon);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
@@ -180,7 +180,7 @@ fn flows_of_a_dead_link_end_where_time_has_another_beginning() {
     let uptime: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
     let earlier = format!("--monotonic=-{}", uptime as u64 / 2);
     let mut daemon = rig.start_under("unshare", &["--time", &earlier, "--fork"]);
-    both_up(&daemon);
+    all_up(&daemon);
     let held = Held::new(&rig, &daemon);
     rig.gateway.ip("link set wan0 down").unwrap();
     held.those_end(daemon.link("fiber").slot);
