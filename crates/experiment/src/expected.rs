@@ -307,7 +307,7 @@ impl Expected {
         }
         Ok(Expected {
             seeds,
-            readings: readings.into_iter().map(Reading::from).collect(),
+            readings,
             claims,
         })
     }
@@ -316,35 +316,8 @@ impl Expected {
 /// The tables of the file: those that are no figures by name.
 struct Written {
     seeds: SeedPlan,
-    readings: Vec<ReadingTable>,
+    readings: Vec<Reading>,
     claims: Claims,
-}
-
-/// A row of `[[reading]]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReadingTable {
-    reading: String,
-    tried: u32,
-    kept: bool,
-    why: String,
-}
-
-impl From<ReadingTable> for Reading {
-    fn from(table: ReadingTable) -> Self {
-        let ReadingTable {
-            reading,
-            tried,
-            kept,
-            why,
-        } = table;
-        Reading {
-            reading,
-            tried,
-            kept,
-            why,
-        }
-    }
 }
 
 impl<'de> Deserialize<'de> for Written {

@@ -119,15 +119,11 @@ pub fn write_readme(
         shown.add(experiment, directory)?;
     }
     let path = folder.join(README);
-    let io = |error| OutputError::Io {
-        path: path.clone(),
-        error,
-    };
-    let text = fs::read_to_string(&path).map_err(io)?;
+    let text = fs::read_to_string(&path).map_err(OutputError::io(&path))?;
     let text = shown.within(&text);
     let text = text.ok_or_else(|| ReadmeError::NoPlace { path: path.clone() })?;
     write_json(&folder.join(SUMMARY), &shown)?;
-    fs::write(&path, text).map_err(io)?;
+    fs::write(&path, text).map_err(OutputError::io(&path))?;
     Ok(())
 }
 

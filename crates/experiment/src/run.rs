@@ -40,7 +40,7 @@ impl<'a> Written<'a> {
         std::mem::take(&mut self.earlier).remove_from(self.directory)?;
         write_json(&self.directory.join(SUMMARY), summary)?;
         let path = self.directory.join(PAGE);
-        fs::write(&path, page).map_err(|error| OutputError::Io { path, error })?;
+        fs::write(&path, page).map_err(OutputError::io(&path))?;
         drawings.write(self.directory)
     }
 }

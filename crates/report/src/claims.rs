@@ -2,6 +2,7 @@
 
 use anabranch_results::OutputError;
 use maud::{Markup, PreEscaped, html};
+use serde::Deserialize;
 
 use crate::chart::Plot;
 use crate::report::{Headline, page, tiles};
@@ -58,7 +59,8 @@ pub struct ClaimRow {
 }
 
 /// A way to understand the source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Reading {
     /// In a sentence.
     pub reading: String,

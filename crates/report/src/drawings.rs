@@ -53,7 +53,7 @@ impl Drawings {
     pub fn write(&self, directory: &Path) -> Result<(), OutputError> {
         self.0.iter().try_for_each(|(name, bytes)| {
             let path = directory.join(name);
-            fs::write(&path, bytes).map_err(|error| OutputError::Io { path, error })
+            fs::write(&path, bytes).map_err(OutputError::io(&path))
         })
     }
 }
@@ -89,10 +89,7 @@ impl Drawn {
 
 fn remove(path: &Path) -> Result<(), OutputError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OutputError::Io {
-            path: path.into(),
-            error,
-        }),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OutputError::io(path)(error)),
         _ => Ok(()),
     }
 }

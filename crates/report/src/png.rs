@@ -17,18 +17,14 @@ const FONT: &str = "DejaVu Sans";
 
 /// Draws every SVG in `directory` as a PNG of the same name, but those that have one which is not older.
 pub fn draw_pngs(directory: &Path) -> Result<(), OutputError> {
-    let io_error = |path: &Path, error| OutputError::Io {
-        path: path.into(),
-        error,
-    };
     let painter = Painter::default();
-    for entry in fs::read_dir(directory).map_err(|error| io_error(directory, error))? {
-        let svg = entry.map_err(|error| io_error(directory, error))?.path();
+    for entry in fs::read_dir(directory).map_err(OutputError::io(directory))? {
+        let svg = entry.map_err(OutputError::io(directory))?.path();
         let png = svg.with_extension("png");
         if svg.extension().is_some_and(|end| end == "svg") && is_newer(&svg, &png) {
-            let text = fs::read_to_string(&svg).map_err(|error| io_error(&svg, error))?;
+            let text = fs::read_to_string(&svg).map_err(OutputError::io(&svg))?;
             let image = painter.paint(&svg.display().to_string(), &text)?;
-            fs::write(&png, image).map_err(|error| io_error(&png, error))?;
+            fs::write(&png, image).map_err(OutputError::io(&png))?;
         }
     }
     Ok(())

@@ -169,12 +169,9 @@ impl Report {
     fn write_page(&self, directory: &Path) -> Result<PathBuf, OutputError> {
         let file = |name: &str, text: String| {
             let path = directory.join(name);
-            fs::write(&path, text).map_err(|error| OutputError::Io { path, error })
+            fs::write(&path, text).map_err(OutputError::io(&path))
         };
-        fs::create_dir_all(directory).map_err(|error| OutputError::Io {
-            path: directory.into(),
-            error,
-        })?;
+        fs::create_dir_all(directory).map_err(OutputError::io(directory))?;
         file("report.html", self.render()?)?;
         file("throughput.svg", self.throughput_figure()?.standalone())?;
         file("durations.svg", self.duration_figure()?.standalone())?;

@@ -38,10 +38,7 @@ impl BuildId {
         let mut digest = Sha256::new();
         for path in executables {
             let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut digest));
-            read.map_err(|error| OutputError::Io {
-                path: path.to_path_buf(),
-                error,
-            })?;
+            read.map_err(OutputError::io(path))?;
         }
         Ok(BuildId(hex(&digest.finalize())))
     }

@@ -133,7 +133,7 @@ impl Finished {
     ) -> Result<Finished, OutputError> {
         let unfinished = unfinished(directory);
         remove(&unfinished)?;
-        fs::create_dir_all(&unfinished).map_err(|error| io_error(&unfinished, error))?;
+        fs::create_dir_all(&unfinished).map_err(OutputError::io(&unfinished))?;
         let finished = Finished {
             directory: directory.to_owned(),
             manifest: Manifest::of(run, &record, build),
@@ -150,7 +150,7 @@ impl Finished {
         write_timeline(&unfinished, &record.series, &record.events)?;
         (layout.page)(&unfinished, &finished, run, record)?;
         remove(directory)?;
-        fs::rename(&unfinished, directory).map_err(|error| io_error(directory, error))?;
+        fs::rename(&unfinished, directory).map_err(OutputError::io(directory))?;
         Ok(finished)
     }
 
@@ -256,14 +256,9 @@ fn unfinished(directory: &Path) -> PathBuf {
 
 fn remove(directory: &Path) -> Result<(), OutputError> {
     match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(directory, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(OutputError::io(directory)(error))
+        }
         _ => Ok(()),
-    }
-}
-
-fn io_error(path: &Path, error: io::Error) -> OutputError {
-    OutputError::Io {
-        path: path.into(),
-        error,
     }
 }

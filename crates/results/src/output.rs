@@ -26,11 +26,33 @@ pub enum OutputError {
     Plot { name: String, reason: String },
 }
 
+/// What became of the file at a path.
+impl OutputError {
+    /// The system's word.
+    pub fn io(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self::Io {
+            path: path.into(),
+            error,
+        }
+    }
+
+    fn csv(path: &Path) -> impl Fn(csv::Error) -> Self {
+        move |error| Self::Csv {
+            path: path.into(),
+            error,
+        }
+    }
+
+    fn json(path: &Path) -> impl Fn(serde_json::Error) -> Self {
+        move |error| Self::Json {
+            path: path.into(),
+            error,
+        }
+    }
+}
+
 pub(crate) fn create(path: &Path) -> Result<File, OutputError> {
-    File::create(path).map_err(|error| OutputError::Io {
-        path: path.into(),
-        error,
-    })
+    File::create(path).map_err(OutputError::io(path))
 }
 
 /// Writes one row per transfer under a header with the names of [`Transfer`]'s fields.
@@ -110,29 +132,19 @@ pub(crate) fn read_series_csv(
 }
 
 fn read_csv<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, OutputError> {
-    let csv_error = |error| OutputError::Csv {
-        path: path.into(),
-        error,
-    };
     csv::Reader::from_path(path)
-        .map_err(csv_error)?
+        .map_err(OutputError::csv(path))?
         .into_deserialize()
         .collect::<Result<_, _>>()
-        .map_err(csv_error)
+        .map_err(OutputError::csv(path))
 }
 
 fn write_csv(path: &Path, rows: impl Iterator<Item = impl Serialize>) -> Result<(), OutputError> {
     let mut writer = csv::Writer::from_writer(create(path)?);
     for row in rows {
-        writer.serialize(row).map_err(|error| OutputError::Csv {
-            path: path.into(),
-            error,
-        })?;
+        writer.serialize(row).map_err(OutputError::csv(path))?;
     }
-    writer.flush().map_err(|error| OutputError::Io {
-        path: path.into(),
-        error,
-    })
+    writer.flush().map_err(OutputError::io(path))
 }
 
 /// Writes rows of text, the header first.
@@ -141,37 +153,21 @@ pub fn write_records(path: &Path, records: Vec<Vec<String>>) -> Result<(), Outpu
     for record in records {
         writer
             .write_record(record)
-            .map_err(|error| OutputError::Csv {
-                path: path.into(),
-                error,
-            })?;
+            .map_err(OutputError::csv(path))?;
     }
-    writer.flush().map_err(|error| OutputError::Io {
-        path: path.into(),
-        error,
-    })
+    writer.flush().map_err(OutputError::io(path))
 }
 
 /// Writes a result such as [`crate::Summary`] or [`crate::DemoResult`] as indented JSON.
 pub fn write_json(path: &Path, result: &impl Serialize) -> Result<(), OutputError> {
-    serde_json::to_writer_pretty(io::BufWriter::new(create(path)?), result).map_err(|error| {
-        OutputError::Json {
-            path: path.into(),
-            error,
-        }
-    })
+    serde_json::to_writer_pretty(io::BufWriter::new(create(path)?), result)
+        .map_err(OutputError::json(path))
 }
 
 /// Reads what [`write_json`] wrote.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, OutputError> {
-    let file = File::open(path).map_err(|error| OutputError::Io {
-        path: path.into(),
-        error,
-    })?;
-    serde_json::from_reader(io::BufReader::new(file)).map_err(|error| OutputError::Json {
-        path: path.into(),
-        error,
-    })
+    let file = File::open(path).map_err(OutputError::io(path))?;
+    serde_json::from_reader(io::BufReader::new(file)).map_err(OutputError::json(path))
 }
 
 #[cfg(test)]
