@@ -3,6 +3,7 @@
 use anabranch_core::rules::{Class, WhenNone, active};
 use anabranch_core::{ClassId, Family, LinkId, Reach, TargetSpec};
 use anabranch_policy::PerFamily;
+use anyhow::Context;
 
 use super::{GatewayRole, Surroundings};
 use crate::host::{RuleWay, Way, Ways};
@@ -15,12 +16,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     pub(super) async fn look(&mut self) -> anyhow::Result<()> {
         self.shell.troubles.begin_look();
         self.keep_state();
-        let mut snapshot = match self.surroundings.snapshot().await {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                self.shell.report_and_retry(&format!("host: {error:#}"));
-                return Ok(());
-            }
+        let snapshot = self.surroundings.snapshot().await;
+        let Some(mut snapshot) = self.shell.done(snapshot.context("host")) else {
+            return Ok(());
         };
         self.uses.tell(&self.config, &self.slots, &mut snapshot);
         let mut wanted = Desired::derive(&self.config, &self.slots, &snapshot);
@@ -54,9 +52,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let kept = self
             .surroundings
             .keep_claims(&self.config, has_stale_programs);
-        if let Err(error) = kept {
-            self.shell.report_and_retry(&format!("{error:#}"));
-        }
+        self.shell.done(kept);
         Ok(())
     }
 
@@ -139,8 +135,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         if mark == self.fallback_mark {
             return;
         }
-        if let Err(error) = self.set_settings() {
-            self.shell.report_and_retry(&format!("{error:#}"));
-        }
+        let set = self.set_settings();
+        self.shell.done(set);
     }
 }

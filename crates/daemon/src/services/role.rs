@@ -108,12 +108,9 @@ impl ServicesRole {
     /// Looks at the host and tells the programs what differs from what they were told.
     async fn look(&mut self) -> anyhow::Result<()> {
         self.shell.troubles.begin_look();
-        let snapshot = match self.host.netlink.snapshot().await {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                self.shell.report_and_retry(&format!("host: {error:#}"));
-                return Ok(());
-            }
+        let snapshot = self.host.netlink.snapshot().await;
+        let Some(snapshot) = self.shell.done(snapshot.context("host")) else {
+            return Ok(());
         };
         self.tell_services(&snapshot).await?;
         self.attach(&snapshot);
@@ -122,9 +119,7 @@ impl ServicesRole {
         let mut claims = self.host.claims.borrow_mut();
         let kept = claims.keep_for(SERVICE, &devices, is_all_told);
         drop(claims);
-        if let Err(error) = kept {
-            self.shell.report_and_retry(&format!("{error:#}"));
-        }
+        self.shell.done(kept);
         Ok(())
     }
 
@@ -365,10 +360,6 @@ impl Role for ServicesRole {
 
     fn config_of(configuration: &Configuration) -> Option<Config> {
         configuration.services.clone()
-    }
-
-    fn answers(_: &Request) -> bool {
-        false
     }
 
     async fn start(&mut self) -> anyhow::Result<()> {

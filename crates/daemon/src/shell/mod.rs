@@ -45,7 +45,9 @@ pub(crate) trait Role: Sized {
     /// The name that its lines of the log begin with if there are several roles.
     fn span() -> Span;
     /// Whether a request is for this role. A request for the status is for every role.
-    fn answers(request: &Request) -> bool;
+    fn answers(_: &Request) -> bool {
+        false
+    }
     /// Writes everything to the data path: packets move from here on.
     async fn start(&mut self) -> anyhow::Result<()>;
     fn shell(&self) -> &Shell;

@@ -133,6 +133,12 @@ impl Shell {
         }
     }
 
+    /// What was done. A failure is noted as above, with its causes.
+    pub fn done<T>(&mut self, result: anyhow::Result<T>) -> Option<T> {
+        let noted = |error| self.report_and_retry(&format!("{error:#}"));
+        result.map_err(noted).ok()
+    }
+
     /// Failures that more than one inspection has met, a line each.
     pub fn standing(&self) -> Vec<String> {
         self.troubles.standing().map(str::to_owned).collect()

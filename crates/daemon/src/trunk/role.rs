@@ -117,9 +117,9 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
 
     /// What cannot be read now counts as it was read last.
     async fn read_queues(&mut self) {
-        match self.surroundings.queues().await {
-            Ok(queues) => self.queues = queues,
-            Err(error) => self.shell.report_and_retry(&format!("queues: {error:#}")),
+        let queues = self.surroundings.queues().await;
+        if let Some(queues) = self.shell.done(queues.context("queues")) {
+            self.queues = queues;
         }
     }
 
@@ -151,12 +151,9 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
     /// Looks at the host and tells the program what differs from what it was told.
     async fn look(&mut self) -> anyhow::Result<()> {
         self.shell.troubles.begin_look();
-        let snapshot = match self.surroundings.snapshot().await {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                self.shell.report_and_retry(&format!("host: {error:#}"));
-                return Ok(());
-            }
+        let snapshot = self.surroundings.snapshot().await;
+        let Some(snapshot) = self.shell.done(snapshot.context("host")) else {
+            return Ok(());
         };
         let view = View::derive(&self.config, &snapshot);
         self.tell_changes(&view);
@@ -171,14 +168,11 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
             .iter()
             .filter(|sublink| snapshot.devices.contains_key(&sublink.device));
         let devices: Vec<&str> = present.map(|sublink| sublink.device.as_str()).collect();
-        if let Err(error) = self.surroundings.loosen(&devices) {
-            self.shell.report_and_retry(&format!("host: {error:#}"));
-        }
+        let loosened = self.surroundings.loosen(&devices);
+        self.shell.done(loosened.context("host"));
         let is_all_told = self.shell.troubles.is_clear();
         let kept = self.surroundings.keep_claims(&self.config, is_all_told);
-        if let Err(error) = kept {
-            self.shell.report_and_retry(&format!("{error:#}"));
-        }
+        self.shell.done(kept);
         Ok(())
     }
 
@@ -303,10 +297,6 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
 
     fn config_of(configuration: &Configuration) -> Option<Config> {
         configuration.trunk.clone()
-    }
-
-    fn answers(_: &Request) -> bool {
-        false
     }
 
     async fn start(&mut self) -> anyhow::Result<()> {
