@@ -67,6 +67,7 @@ pub use judge::Check;
 pub use laboratory::{carry_out, carry_out_side_by_side};
 pub use matrix::{Matrix, Row, mutate};
 pub use mutation::Mutation;
+pub(crate) use mutation::mutations;
 pub use options::{Options, Progress};
 pub use readme::{ReadmeError, write_readme};
 pub use run::run;
@@ -117,6 +118,21 @@ pub struct Figure {
     /// Carries out its runs and says what they show.
     pub run: fn(&Context) -> Result<Findings, ExperimentError>,
 }
+
+/// A table of figures, `ID: TITLE => RUN;` each, or `ID [WORLD]: …` of one that does not run in the simulator.
+macro_rules! figures {
+    (@worlds) => { &[$crate::World::Sim] };
+    (@worlds $($world:ident)+) => { &[$($crate::World::$world),+] };
+    ($($id:literal $([$($world:ident),+])?: $title:literal => $run:expr;)+) => {
+        &[$($crate::Figure {
+            id: $id,
+            title: $title,
+            worlds: $crate::figures!(@worlds $($($world)+)?),
+            run: $run,
+        }),+]
+    };
+}
+pub(crate) use figures;
 
 /// All experiments, in the order of their years; last those of no paper.
 pub fn all() -> &'static [&'static Experiment] {

@@ -40,6 +40,19 @@ impl Mutation {
     };
 }
 
+/// A table of mutations: those of several experiments, and `NAME: WHAT => FIELDS;` of each other.
+macro_rules! mutations {
+    ($($($shared:ident),+;)? $($name:literal: $what:literal => $($field:ident: $value:expr),+;)+) => {
+        &[$($($shared,)+)? $($crate::Mutation {
+            name: $name,
+            what: $what,
+            $($field: $value,)+
+            ..$crate::Mutation::NONE
+        }),+]
+    };
+}
+pub(crate) use mutations;
+
 /// The run with another scenario and policy.
 pub(crate) fn again(run: &Run, scenario: Arc<Scenario>, policy: impl Into<Typed<Policy>>) -> Run {
     Run::new(scenario, policy, run.seed, run.point.clone())

@@ -3,47 +3,29 @@ use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_scenario::{Policy, Run};
 
 use super::cells::{OURS, declaring};
-use crate::Mutation;
 use crate::mutation::{EVEN, RANDOM, again, under};
+use crate::{Mutation, mutations};
 
-pub(super) const ALL: &[Mutation] = &[
-    RANDOM,
-    Mutation {
-        name: "swapped",
-        what: "adaptive is WSDM, and WSDM is adaptive",
+pub(super) const ALL: &[Mutation] = mutations! {
+    RANDOM, EVEN;
+    "swapped": "adaptive is WSDM, and WSDM is adaptive" =>
         run: |run| match run.policy_name.as_str() {
             OURS => stand_in(run, "WSDM"),
             "WSDM" => stand_in(run, OURS),
             _ => run.clone(),
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "whole",
-        what: "nothing is left out of adaptive",
+        };
+    "whole": "nothing is left out of adaptive" =>
         run: |run| match run.policy_name.starts_with("no-") {
             true => stand_in(run, OURS),
             false => run.clone(),
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "unaware",
-        what: "adaptive is a random mark for each connection, over dead links, too",
+        };
+    "unaware": "adaptive is a random mark for each connection, over dead links, too" =>
         run: |run| match run.policy_name.as_str() {
             OURS => stand_in(run, "nftables"),
             _ => run.clone(),
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "always-racing",
-        what: "FRRTDF under every policy",
-        run: |run| under(run, "FRRTDF"),
-        ..Mutation::NONE
-    },
-    EVEN,
-];
+        };
+    "always-racing": "FRRTDF under every policy" => run: |run| under(run, "FRRTDF");
+};
 
 fn stand_in(run: &Run, name: &str) -> Run {
     let policy = catalogue::find(TargetKind::Link, name)

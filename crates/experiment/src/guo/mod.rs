@@ -15,57 +15,22 @@ mod table4;
 mod trace;
 
 use crate::files::built_in;
-use crate::{Experiment, Figure, World};
+use crate::{Experiment, figures};
 
 pub use prefixes::Prefixes;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2004-guo-multihoming",
     title: "one, two and three ISPs under replayed traces, by packet, by hash and by load",
-    figures: &[
-        Figure {
-            id: "table3",
-            title: "sum of the durations of all connections",
-            worlds: &[World::Sim],
-            run: table3::run,
-        },
-        Figure {
-            id: "fig5",
-            title: "share of the connections that go to the most visited prefixes",
-            worlds: &[World::Sim],
-            run: fig5::run,
-        },
-        Figure {
-            id: "fig6",
-            title: "latency by either of two ISPs over that by the faster",
-            worlds: &[World::Sim],
-            run: fig6::run,
-        },
-        Figure {
-            id: "fig8",
-            title: "durations of the 100 longest connections",
-            worlds: &[World::Sim],
-            run: fig8::run,
-        },
-        Figure {
-            id: "fig9",
-            title: "four equal flows on one link and on two",
-            worlds: &[World::Sim],
-            run: fig9::run,
-        },
-        Figure {
-            id: "fig10",
-            title: "difference of the loads of two links against their sum",
-            worlds: &[World::Sim],
-            run: fig10::run,
-        },
-        Figure {
-            id: "table4",
-            title: "links chosen by the load of the own direction and by that of both",
-            worlds: &[World::Sim],
-            run: table4::run,
-        },
-    ],
+    figures: figures! {
+        "table3": "sum of the durations of all connections" => table3::run;
+        "fig5": "share of the connections that go to the most visited prefixes" => fig5::run;
+        "fig6": "latency by either of two ISPs over that by the faster" => fig6::run;
+        "fig8": "durations of the 100 longest connections" => fig8::run;
+        "fig9": "four equal flows on one link and on two" => fig9::run;
+        "fig10": "difference of the loads of two links against their sum" => fig10::run;
+        "table4": "links chosen by the load of the own direction and by that of both" => table4::run;
+    },
     mutations: mutations::ALL,
     files: built_in!(
         "2004-guo-multihoming",

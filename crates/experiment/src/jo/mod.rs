@@ -18,117 +18,30 @@ mod traffic;
 mod undivided;
 
 use crate::files::built_in;
-use crate::{Experiment, Figure, World};
-
-const SIM: &[World] = &[World::Sim];
+use crate::{Experiment, figures};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2002-jo-multilink",
     title: "a trunk of eight sublinks: static hashing, moved bins, moved large bins",
-    figures: &[
-        Figure {
-            id: "undivided",
-            title: "the load on the undivided link (section III.B)",
-            worlds: SIM,
-            run: undivided::run,
-        },
-        Figure {
-            id: "fig6",
-            title: "traffic of each sublink under SH",
-            worlds: SIM,
-            run: traffic::fig6,
-        },
-        Figure {
-            id: "fig7",
-            title: "traffic of each sublink under DH",
-            worlds: SIM,
-            run: traffic::fig7,
-        },
-        Figure {
-            id: "fig8",
-            title: "traffic of each sublink under DHFV",
-            worlds: SIM,
-            run: traffic::fig8,
-        },
-        Figure {
-            id: "fig9",
-            title: "lost bytes",
-            worlds: SIM,
-            run: losses::fig9,
-        },
-        Figure {
-            id: "fig10",
-            title: "sublink reassignments",
-            worlds: SIM,
-            run: losses::fig10,
-        },
-        Figure {
-            id: "fig11",
-            title: "link utilisation",
-            worlds: SIM,
-            run: tcp::fig11,
-        },
-        Figure {
-            id: "fig12",
-            title: "TCP bytes sent and received",
-            worlds: SIM,
-            run: tcp::fig12,
-        },
-        Figure {
-            id: "interval",
-            title: "losses and moves against the time between two looks (section III.C)",
-            worlds: SIM,
-            run: interval::run,
-        },
-        Figure {
-            id: "choice",
-            title: "which bin DHFV moves (section II.A)",
-            worlds: SIM,
-            run: bins::choice,
-        },
-        Figure {
-            id: "persistence",
-            title: "whether large bins stay large over 100 ms (section II.A)",
-            worlds: SIM,
-            run: bins::persistence,
-        },
-        Figure {
-            id: "peers",
-            title: "the bonding driver's hash and MLPPP beside SH, DH and DHFV",
-            worlds: SIM,
-            run: peers::run,
-        },
-        Figure {
-            id: "dsack",
-            title: "the penalty of reordering with DSACK and RACK (section IV.E)",
-            worlds: SIM,
-            run: peers::dsack,
-        },
-        Figure {
-            id: "equal",
-            title: "flows of equal rate (section IV.E)",
-            worlds: SIM,
-            run: discussion::equal,
-        },
-        Figure {
-            id: "sublinks",
-            title: "imbalance against the number of sublinks (section IV.E)",
-            worlds: SIM,
-            run: discussion::sublinks,
-        },
-        Figure {
-            id: "load",
-            title: "losses and moves against the load (section IV.E)",
-            worlds: SIM,
-            run: discussion::load,
-        },
-        Figure {
-            id: "lab",
-            title: "a quarter of the load on real kernels",
-            worlds: &[World::Lab],
-            run: laboratory::run,
-        },
-    ],
+    figures: figures! {
+        "undivided": "the load on the undivided link (section III.B)" => undivided::run;
+        "fig6": "traffic of each sublink under SH" => traffic::fig6;
+        "fig7": "traffic of each sublink under DH" => traffic::fig7;
+        "fig8": "traffic of each sublink under DHFV" => traffic::fig8;
+        "fig9": "lost bytes" => losses::fig9;
+        "fig10": "sublink reassignments" => losses::fig10;
+        "fig11": "link utilisation" => tcp::fig11;
+        "fig12": "TCP bytes sent and received" => tcp::fig12;
+        "interval": "losses and moves against the time between two looks (section III.C)" => interval::run;
+        "choice": "which bin DHFV moves (section II.A)" => bins::choice;
+        "persistence": "whether large bins stay large over 100 ms (section II.A)" => bins::persistence;
+        "peers": "the bonding driver's hash and MLPPP beside SH, DH and DHFV" => peers::run;
+        "dsack": "the penalty of reordering with DSACK and RACK (section IV.E)" => peers::dsack;
+        "equal": "flows of equal rate (section IV.E)" => discussion::equal;
+        "sublinks": "imbalance against the number of sublinks (section IV.E)" => discussion::sublinks;
+        "load": "losses and moves against the load (section IV.E)" => discussion::load;
+        "lab" [Lab]: "a quarter of the load on real kernels" => laboratory::run;
+    },
     mutations: mutations::ALL,
     files: built_in!(
         "2002-jo-multilink",

@@ -7,87 +7,38 @@ use anabranch_workload::Pattern;
 
 use super::discussion::FULL_USERS;
 use super::runs::{DH, DHFV, SH, SINGLE};
-use crate::Mutation;
+use crate::{Mutation, mutations};
 
-pub(super) const ALL: &[Mutation] = &[
-    Mutation {
-        name: "all-static",
-        what: "DH and DHFV spread as SH does",
-        run: |run| renamed(run, &[(DH, SH), (DHFV, SH)]),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "none-static",
-        what: "SH moves bins as DHFV does",
-        run: |run| renamed(run, &[(SH, DHFV)]),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "swapped",
-        what: "DH and DHFV in each other's place",
-        run: |run| renamed(run, &[(DH, DHFV), (DHFV, DH)]),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "all-single",
-        what: "the undivided link in place of SH, DH and DHFV",
-        run: |run| renamed(run, &[(SH, SINGLE), (DH, SINGLE), (DHFV, SINGLE)]),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "controller-off",
-        what: "DH and DHFV look at the queues only after the run",
+pub(super) const ALL: &[Mutation] = mutations! {
+    "all-static": "DH and DHFV spread as SH does" => run: |run| renamed(run, &[(DH, SH), (DHFV, SH)]);
+    "none-static": "SH moves bins as DHFV does" => run: |run| renamed(run, &[(SH, DHFV)]);
+    "swapped": "DH and DHFV in each other's place" => run: |run| renamed(run, &[(DH, DHFV), (DHFV, DH)]);
+    "all-single": "the undivided link in place of SH, DH and DHFV" =>
+        run: |run| renamed(run, &[(SH, SINGLE), (DH, SINGLE), (DHFV, SINGLE)]);
+    "controller-off": "DH and DHFV look at the queues only after the run" =>
         run: |run| {
             let off = |control: &mut Parameters| control.check_period = Duration::from_secs(3600);
             controlled(run, off)
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "second-bin",
-        what: "DHFV moves the second largest bin",
-        run: |run| controlled(run, |control| control.bin = BinChoice::Second),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "any-bin",
-        what: "DHFV moves any bin, whatever it is told",
-        run: |run| controlled(run, |control| control.bin = BinChoice::Random),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "one-interval",
-        what: "DH and DHFV look at the queues every 25 ms, whatever they are told",
+        };
+    "second-bin": "DHFV moves the second largest bin" =>
+        run: |run| controlled(run, |control| control.bin = BinChoice::Second);
+    "any-bin": "DHFV moves any bin, whatever it is told" =>
+        run: |run| controlled(run, |control| control.bin = BinChoice::Random);
+    "one-interval": "DH and DHFV look at the queues every 25 ms, whatever they are told" =>
         run: |run| {
             let usual = Parameters::default().check_period;
             controlled(run, |control| control.check_period = usual)
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "no-files",
-        what: "nobody asks for files by FTP",
-        run: |run| changed(run, no_files),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "plain-senders",
-        what: "Reno's own recovery, whatever senders are told",
+        };
+    "no-files": "nobody asks for files by FTP" => run: |run| changed(run, no_files);
+    "plain-senders": "Reno's own recovery, whatever senders are told" =>
         run: |run| {
             changed(run, |scenario| {
                 scenario.tcp.recovery = Recovery::Reno;
                 scenario.tcp.dsack = false;
             })
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "full-load",
-        what: "as many users at every load as at the highest",
-        run: |run| changed(run, full_load),
-        ..Mutation::NONE
-    },
-];
+        };
+    "full-load": "as many users at every load as at the highest" => run: |run| changed(run, full_load);
+};
 
 /// Another policy in place of that of the run. The undivided link has no sublinks, and none that fails.
 fn renamed(run: &Run, pairs: &[(Policy, Policy)]) -> Run {

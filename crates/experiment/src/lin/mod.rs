@@ -12,37 +12,17 @@ mod place;
 mod weather;
 
 use crate::files::built_in;
-use crate::{Experiment, Figure, World};
+use crate::{Experiment, figures};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2007-lin-ofrp",
     title: "the first SYN/ACK of a race against links in turn, for three far destinations",
-    figures: &[
-        Figure {
-            id: "fig1",
-            title: "the nearest hop picks the wrong link; how much round trips change",
-            worlds: &[World::Sim],
-            run: fig1::run,
-        },
-        Figure {
-            id: "fig4",
-            title: "throughput of every link and of the chosen one, round by round",
-            worlds: &[World::Sim],
-            run: fig4::run,
-        },
-        Figure {
-            id: "fig5",
-            title: "how often the best link is chosen",
-            worlds: &[World::Sim],
-            run: fig5::run,
-        },
-        Figure {
-            id: "fig6",
-            title: "throughput of the chosen link, of the best one's",
-            worlds: &[World::Sim],
-            run: fig6::run,
-        },
-    ],
+    figures: figures! {
+        "fig1": "the nearest hop picks the wrong link; how much round trips change" => fig1::run;
+        "fig4": "throughput of every link and of the chosen one, round by round" => fig4::run;
+        "fig5": "how often the best link is chosen" => fig5::run;
+        "fig6": "throughput of the chosen link, of the best one's" => fig6::run;
+    },
     mutations: mutations::ALL,
     files: built_in!(
         "2007-lin-ofrp",

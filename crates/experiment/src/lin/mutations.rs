@@ -4,36 +4,16 @@ use std::time::Duration;
 use anabranch_core::Typed;
 use anabranch_scenario::{Change, Loss, Network, Run, Scenario};
 
-use crate::Mutation;
 use crate::mutation::{RANDOM, again, under};
+use crate::{Mutation, mutations};
 
-pub(super) const ALL: &[Mutation] = &[
-    RANDOM,
-    Mutation {
-        name: "always-racing",
-        what: "OFRP under every policy",
-        run: |run| under(run, "OFRP"),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "even",
-        what: "every link is as the first",
-        run: |run| changed(run, even),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "stormy",
-        what: "delays change four times as far",
-        run: |run| changed(run, |scenario| stretch(scenario, 4, 1)),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "lossy",
-        what: "losses differ four times as far",
-        run: |run| changed(run, |scenario| stretch(scenario, 1, 4)),
-        ..Mutation::NONE
-    },
-];
+pub(super) const ALL: &[Mutation] = mutations! {
+    RANDOM;
+    "always-racing": "OFRP under every policy" => run: |run| under(run, "OFRP");
+    "even": "every link is as the first" => run: |run| changed(run, even);
+    "stormy": "delays change four times as far" => run: |run| changed(run, |scenario| stretch(scenario, 4, 1));
+    "lossy": "losses differ four times as far" => run: |run| changed(run, |scenario| stretch(scenario, 1, 4));
+};
 
 fn changed(run: &Run, change: impl Fn(&mut Scenario)) -> Run {
     let mut scenario = Scenario::clone(&run.scenario);

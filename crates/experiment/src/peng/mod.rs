@@ -19,105 +19,30 @@ mod testbed;
 mod waiting;
 
 use crate::files::built_in;
-use crate::{Experiment, Figure, World};
+use crate::{Experiment, figures};
 
 pub(crate) use testbed::{Testbed, Workload, mean_of, runs};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2005-peng-algorithms",
     title: "link load balancing: granularity, dispatch, measure, congestion near and far, cuts",
-    figures: &[
-        Figure {
-            id: "fig3",
-            title: "three sessions between two measurements",
-            worlds: &[World::Sim],
-            run: fig3::run,
-        },
-        Figure {
-            id: "fig5",
-            title: "one choice per connection against one per pair of hosts",
-            worlds: &[World::Sim],
-            run: fig5::run,
-        },
-        Figure {
-            id: "fig6",
-            title: "best link against weighted links, measured every 0.1 s and every second",
-            worlds: &[World::Sim],
-            run: fig6::run,
-        },
-        Figure {
-            id: "fig7",
-            title: "counting sessions, subtracting traffic, measuring response times",
-            worlds: &[World::Sim],
-            run: fig7::run,
-        },
-        Figure {
-            id: "fig8",
-            title: "congestion of the last mile of BL2",
-            worlds: &[World::Sim],
-            run: congestion::fig8,
-        },
-        Figure {
-            id: "fig9",
-            title: "sessions on BL2 and how much users differ, last mile",
-            worlds: &[World::Sim],
-            run: congestion::fig9,
-        },
-        Figure {
-            id: "fig10",
-            title: "when sessions end, congestion of the last mile",
-            worlds: &[World::Sim],
-            run: fig10::run,
-        },
-        Figure {
-            id: "fig11",
-            title: "congestion behind the last mile of BL2",
-            worlds: &[World::Sim],
-            run: congestion::fig11,
-        },
-        Figure {
-            id: "fig12",
-            title: "sessions on BL2, behind the last mile",
-            worlds: &[World::Sim],
-            run: congestion::fig12,
-        },
-        Figure {
-            id: "fig16",
-            title: "WSDM against probing at each arrival (PCM), congestion near and far",
-            worlds: &[World::Sim],
-            run: fig16::run,
-        },
-        Figure {
-            id: "fig17",
-            title: "one link cut under continuous downloads; table 6",
-            worlds: &[World::Sim],
-            run: fig17::run,
-        },
-        Figure {
-            id: "table2",
-            title: "several lines against one T1: what a cut leaves, and fees",
-            worlds: &[World::Sim],
-            run: table2::run,
-        },
-        Figure {
-            id: "table5",
-            title: "packets that are sent to measure",
-            worlds: &[World::Sim],
-            run: cost::run,
-        },
-        Figure {
-            id: "waiting",
-            title: "what waits for measurements, and how many a list takes",
-            worlds: &[World::Sim],
-            run: waiting::run,
-        },
-        Figure {
-            id: "laboratory",
-            title: "the declared cells of figures 5 to 12 in both worlds",
-            worlds: &[World::Lab],
-            run: laboratory::run,
-        },
-    ],
+    figures: figures! {
+        "fig3": "three sessions between two measurements" => fig3::run;
+        "fig5": "one choice per connection against one per pair of hosts" => fig5::run;
+        "fig6": "best link against weighted links, measured every 0.1 s and every second" => fig6::run;
+        "fig7": "counting sessions, subtracting traffic, measuring response times" => fig7::run;
+        "fig8": "congestion of the last mile of BL2" => congestion::fig8;
+        "fig9": "sessions on BL2 and how much users differ, last mile" => congestion::fig9;
+        "fig10": "when sessions end, congestion of the last mile" => fig10::run;
+        "fig11": "congestion behind the last mile of BL2" => congestion::fig11;
+        "fig12": "sessions on BL2, behind the last mile" => congestion::fig12;
+        "fig16": "WSDM against probing at each arrival (PCM), congestion near and far" => fig16::run;
+        "fig17": "one link cut under continuous downloads; table 6" => fig17::run;
+        "table2": "several lines against one T1: what a cut leaves, and fees" => table2::run;
+        "table5": "packets that are sent to measure" => cost::run;
+        "waiting": "what waits for measurements, and how many a list takes" => waiting::run;
+        "laboratory" [Lab]: "the declared cells of figures 5 to 12 in both worlds" => laboratory::run;
+    },
     mutations: mutations::ALL,
     files: built_in!(
         "2005-peng-algorithms",

@@ -2,55 +2,20 @@ use std::sync::Arc;
 
 use anabranch_scenario::{LinkPlan, Network, Run, Scenario, Site};
 
-use crate::Mutation;
 use crate::mutation::{again, under};
+use crate::{Mutation, mutations};
 
-pub(super) const ALL: &[Mutation] = &[
-    Mutation {
-        name: "one-link",
-        what: "only BL1, whatever is said",
-        run: |run| with_site(run, |site| site.links.truncate(1)),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "random",
-        what: "at random under every algorithm",
-        run: |run| under(run, "random"),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "swapped",
-        what: "weighted in place of best, and best in place of weighted",
-        run: |run| stand_in(run, &SCHEMES),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "pair-for-connection",
-        what: "one choice per pair of hosts in place of one per connection, and the reverse",
-        run: |run| stand_in(run, &GRANULARITIES),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "other-measure",
-        what: "each measuring type is the next: CSN is ST, ST is MRT, MRT is CSN",
-        run: |run| stand_in(run, &MEASURES),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "always-asking",
-        what: "FRRTFNF under every algorithm",
-        run: |run| under(run, "FRRTFNF"),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "merged",
-        what: "one link of all rates together",
-        run: |run| with_site(run, merge),
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "no-congestion",
-        what: "BL2 is as the others",
+pub(super) const ALL: &[Mutation] = mutations! {
+    "one-link": "only BL1, whatever is said" => run: |run| with_site(run, |site| site.links.truncate(1));
+    "random": "at random under every algorithm" => run: |run| under(run, "random");
+    "swapped": "weighted in place of best, and best in place of weighted" => run: |run| stand_in(run, &SCHEMES);
+    "pair-for-connection": "one choice per pair of hosts in place of one per connection, and the reverse" =>
+        run: |run| stand_in(run, &GRANULARITIES);
+    "other-measure": "each measuring type is the next: CSN is ST, ST is MRT, MRT is CSN" =>
+        run: |run| stand_in(run, &MEASURES);
+    "always-asking": "FRRTFNF under every algorithm" => run: |run| under(run, "FRRTFNF");
+    "merged": "one link of all rates together" => run: |run| with_site(run, merge);
+    "no-congestion": "BL2 is as the others" =>
         run: |run| {
             with_site(run, |site| {
                 let first = site.links[0].clone();
@@ -59,24 +24,16 @@ pub(super) const ALL: &[Mutation] = &[
                     *second = LinkPlan { name, ..first };
                 }
             })
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "equal-links",
-        what: "each link has 512 kbit/s, however many there are",
+        };
+    "equal-links": "each link has 512 kbit/s, however many there are" =>
         run: |run| {
             with_site(run, |site| {
                 for link in &mut site.links {
                     (link.up.rate_bps, link.down.rate_bps) = (512_000, 512_000);
                 }
             })
-        },
-        ..Mutation::NONE
-    },
-    Mutation {
-        name: "half-rate",
-        what: "links of half the rate",
+        };
+    "half-rate": "links of half the rate" =>
         run: |run| {
             with_site(run, |site| {
                 for link in &mut site.links {
@@ -84,10 +41,8 @@ pub(super) const ALL: &[Mutation] = &[
                     link.down.rate_bps /= 2;
                 }
             })
-        },
-        ..Mutation::NONE
-    },
-];
+        };
+};
 
 /// What stands in for what, where the scenario has it.
 const SCHEMES: [(&str, &str); 10] = [

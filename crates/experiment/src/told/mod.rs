@@ -8,31 +8,17 @@ use anabranch_scenario::stats::{mean, ratio};
 use anabranch_scenario::{Record, Run};
 
 use crate::files::built_in;
-use crate::{Context, Experiment, ExperimentError, Figure, Findings, Sample, World, simulate};
+use crate::{Context, Experiment, ExperimentError, Findings, Sample, figures, simulate};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2004-guo-response-times",
     title: "response times asked for against those that flows have met: what is gained, and what it costs",
-    figures: &[
-        Figure {
-            id: "popular",
-            title: "connections to prefixes that are used much",
-            worlds: &[World::Sim],
-            run: |context| waits(context, "popular", |seen| seen.popular_s),
-        },
-        Figure {
-            id: "rare",
-            title: "connections to prefixes that are used little",
-            worlds: &[World::Sim],
-            run: |context| waits(context, "rare", |seen| seen.rare_s),
-        },
-        Figure {
-            id: "cost",
-            title: "packets that are sent to measure",
-            worlds: &[World::Sim],
-            run: cost,
-        },
-    ],
+    figures: figures! {
+        "popular": "connections to prefixes that are used much"
+            => |context| waits(context, "popular", |seen| seen.popular_s);
+        "rare": "connections to prefixes that are used little" => |context| waits(context, "rare", |seen| seen.rare_s);
+        "cost": "packets that are sent to measure" => cost;
+    },
     mutations: mutations::ALL,
     files: built_in!(
         "2004-guo-response-times",

@@ -1,13 +1,7 @@
-use crate::Mutation;
 use crate::mutation::{EVEN, RANDOM, under};
+use crate::{Mutation, mutations};
 
-pub(super) const ALL: &[Mutation] = &[
-    RANDOM,
-    Mutation {
-        name: "always-probing",
-        what: "PCM under every policy",
-        run: |run| under(run, "PCM"),
-        ..Mutation::NONE
-    },
-    EVEN,
-];
+pub(super) const ALL: &[Mutation] = mutations! {
+    RANDOM, EVEN;
+    "always-probing": "PCM under every policy" => run: |run| under(run, "PCM");
+};

@@ -21,45 +21,23 @@ use anabranch_sim::validation::{
 
 use crate::files::built_in;
 use crate::{
-    Context, Experiment, ExperimentError, Figure, Findings, Mutation, Observation, Region, Sample,
-    Verdict, World,
+    Context, Experiment, ExperimentError, Findings, Mutation, Observation, Region, Sample, Verdict,
+    figures,
 };
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "validation",
     title: "the simulator against queueing theory, TCP's formulas and Linux",
-    figures: &[
-        Figure {
-            id: "queues",
-            title: "queues of known waiting times, the spread of the flow hash, when gentle RED and CoDel drop",
-            worlds: &[World::Sim],
-            run: queues,
-        },
-        Figure {
-            id: "tcp",
-            title: "handshake, slow start and its end, sawtooth, CUBIC's curve, repair of losses, marks, fairness, repetition",
-            worlds: &[World::Sim],
-            run: tcp,
-        },
-        Figure {
-            id: "goodput",
-            title: "goodput against loss beside Mathis, PFTK and Linux",
-            worlds: &[World::Sim],
-            run: goodput,
-        },
-        Figure {
-            id: "lab",
-            title: "the same scenario in the simulator and on real kernels",
-            worlds: &[World::Lab],
-            run: lab::lab,
-        },
-        Figure {
-            id: "bulk",
-            title: "one download in the simulator and on real kernels, for three TCPs, buffers and rates of loss",
-            worlds: &[World::Lab],
-            run: lab::bulk,
-        },
-    ],
+    figures: figures! {
+        "queues": "queues of known waiting times, the spread of the flow hash, when gentle RED and CoDel drop"
+            => queues;
+        "tcp": "handshake, slow start and its end, sawtooth, CUBIC's curve, repair of losses, marks, fairness, repetition"
+            => tcp;
+        "goodput": "goodput against loss beside Mathis, PFTK and Linux" => goodput;
+        "lab" [Lab]: "the same scenario in the simulator and on real kernels" => lab::lab;
+        "bulk" [Lab]: "one download in the simulator and on real kernels, for three TCPs, buffers and rates of loss"
+            => lab::bulk;
+    },
     mutations: mutations::ALL,
     files: built_in!(
         "validation",
