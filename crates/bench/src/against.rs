@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory;
 use crate::ratios::{Ratios, median, sorted};
 use crate::report::shown;
-use crate::rows::{LESS_REDIRECT, ROWS, Row};
+use crate::rows::{ROWS, Row, less_redirect};
 
 /// A row whose whole interval is below has become worse.
 const WORSE_BELOW: f64 = 0.97;
@@ -93,7 +93,7 @@ struct Value {
 
 /// What remains of both builds' rows without redirect alone, which is the same whichever build measures it: the new one does.
 fn add_less_redirect(former: &mut Values, new: &mut Values) {
-    for (from, to) in LESS_REDIRECT {
+    for (from, to) in less_redirect() {
         let alone = new.get(from).and_then(|value| value.redirect);
         let (Some(alone), Some(_)) = (alone, former.get(from)) else {
             continue;

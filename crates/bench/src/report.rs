@@ -9,7 +9,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::ratios::{Ratios, median, sorted};
-use crate::rows::{LESS_REDIRECT, ROWS, Row, Target};
+use crate::rows::{ROWS, Row, Target, less_redirect};
 use crate::testbed::Contender;
 
 /// Every value of every run.
@@ -52,7 +52,7 @@ impl Samples {
                 self.subtract(from, to, contender, Contender::Forwarding);
             }
         }
-        for (from, to) in LESS_REDIRECT {
+        for (from, to) in less_redirect() {
             self.subtract(from, to, Contender::Anabranch, Contender::Redirect);
         }
     }

@@ -104,375 +104,135 @@ const ACTIVE: Active = Active {
     listed: LISTED,
 };
 
-const fn gateway(
-    name: &'static str,
-    algorithm: Algorithm,
-    meaning: &'static str,
-    source: &'static str,
-) -> Row {
-    Row {
-        name,
-        alias: None,
-        policy: Policy::Gateway(algorithm),
-        meaning,
-        source,
-    }
-}
-
-const fn trunk(
-    name: &'static str,
-    spread: Spread,
-    meaning: &'static str,
-    source: &'static str,
-) -> Row {
-    Row {
-        name,
-        alias: None,
-        policy: Policy::Trunk(spread),
-        meaning,
-        source,
-    }
+/// `NAME or ALIAS: MEANING (SOURCE) => POLICY;` each, most without an alias.
+macro_rules! rows {
+    (@alias) => { None };
+    (@alias $alias:literal) => { Some($alias) };
+    ($($name:literal $(or $alias:literal)?: $meaning:literal ($source:literal) => $policy:expr;)+) => {
+        [$(Row {
+            name: $name,
+            alias: rows!(@alias $($alias)?),
+            policy: $policy,
+            meaning: $meaning,
+            source: $source,
+        }),+]
+    };
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 36] = [
-    gateway(
-        "WSDM",
-        Algorithm {
-            measure: &measure::ST_MIX,
-            retry: Retry::Elsewhere,
-            ..PERIODIC
-        },
-        "by available bandwidth; a retransmitted SYN tries another link",
-        "Peng 2005 §4.2",
-    ),
-    gateway("RR", SESSIONS, "each link in turn", "Peng 2005 table 1"),
-    gateway(
-        "WRR",
-        Algorithm {
-            weighting: Weighting::Rate,
-            ..SESSIONS
-        },
-        "each link in turn, as often as its rate",
-        "Peng 2005 §3.1.4, static weights",
-    ),
-    gateway(
-        "cyclic",
-        Algorithm {
-            dispatch: Dispatch::Turns,
-            ..BLIND
-        },
-        "each usable link in turn, by a counter alone",
-        "RFC 2391, round robin",
-    ),
-    gateway(
-        "random",
-        Algorithm {
-            dispatch: Dispatch::Random,
-            ..BLIND
-        },
-        "any usable link",
-        "common practice: a random mark per connection",
-    ),
-    gateway(
-        "hash",
-        Algorithm {
-            dispatch: Dispatch::Hash,
-            ..BLIND
-        },
-        "CRC-32 of addresses and ports modulo the number of usable links",
-        "Cao, Wang and Zegura 2000",
-    ),
-    gateway(
-        "hash-sum",
-        Algorithm {
-            dispatch: Dispatch::HashSum,
-            ..BLIND
-        },
-        "sum of addresses and ports modulo the number of usable links",
-        "Guo 2004 §IV.B.2, table III",
-    ),
-    gateway(
-        "LCF",
-        Algorithm {
-            measure: &measure::ACTIVE,
-            ..SESSIONS
-        },
-        "fewest flows still open",
-        "Peng 2005 table 1; LLF in RFC 2391",
-    ),
-    Row {
-        alias: Some("WLLF"),
-        ..gateway(
-            "WLC",
-            Algorithm {
-                measure: &measure::ACTIVE,
-                weighting: Weighting::Rate,
-                ..SESSIONS
-            },
-            "fewest flows still open for its rate",
-            "RFC 2391, weighted least load first",
-        )
-    },
-    gateway(
-        "P2C",
-        Algorithm {
-            measure: &measure::ACTIVE,
-            dispatch: Dispatch::RandomTwo,
-            ..SESSIONS
-        },
-        "of two random links that with fewer flows still open",
-        "Mitzenmacher 2001, power of two choices",
-    ),
-    gateway(
-        "LTF",
-        Algorithm {
-            measure: &measure::CARRIED,
-            dispatch: Dispatch::Best,
-            ..PERIODIC
-        },
-        "fewest bytes in the last period",
-        "Peng 2005 table 1; RFC 2391",
-    ),
-    gateway(
-        "WLTF",
-        Algorithm {
+pub static ROWS: [Row; 36] = rows! {
+    "WSDM": "by available bandwidth; a retransmitted SYN tries another link" ("Peng 2005 §4.2") =>
+        Policy::Gateway(Algorithm { measure: &measure::ST_MIX, retry: Retry::Elsewhere, ..PERIODIC });
+    "RR": "each link in turn" ("Peng 2005 table 1") =>
+        Policy::Gateway(SESSIONS);
+    "WRR": "each link in turn, as often as its rate" ("Peng 2005 §3.1.4, static weights") =>
+        Policy::Gateway(Algorithm { weighting: Weighting::Rate, ..SESSIONS });
+    "cyclic": "each usable link in turn, by a counter alone" ("RFC 2391, round robin") =>
+        Policy::Gateway(Algorithm { dispatch: Dispatch::Turns, ..BLIND });
+    "random": "any usable link" ("common practice: a random mark per connection") =>
+        Policy::Gateway(Algorithm { dispatch: Dispatch::Random, ..BLIND });
+    "hash": "CRC-32 of addresses and ports modulo the number of usable links" ("Cao, Wang and Zegura 2000") =>
+        Policy::Gateway(Algorithm { dispatch: Dispatch::Hash, ..BLIND });
+    "hash-sum": "sum of addresses and ports modulo the number of usable links" ("Guo 2004 §IV.B.2, table III") =>
+        Policy::Gateway(Algorithm { dispatch: Dispatch::HashSum, ..BLIND });
+    "LCF": "fewest flows still open" ("Peng 2005 table 1; LLF in RFC 2391") =>
+        Policy::Gateway(Algorithm { measure: &measure::ACTIVE, ..SESSIONS });
+    "WLC" or "WLLF": "fewest flows still open for its rate" ("RFC 2391, weighted least load first") =>
+        Policy::Gateway(Algorithm { measure: &measure::ACTIVE, weighting: Weighting::Rate, ..SESSIONS });
+    "P2C": "of two random links that with fewer flows still open" ("Mitzenmacher 2001, power of two choices") =>
+        Policy::Gateway(Algorithm { measure: &measure::ACTIVE, dispatch: Dispatch::RandomTwo, ..SESSIONS });
+    "LTF": "fewest bytes in the last period" ("Peng 2005 table 1; RFC 2391") =>
+        Policy::Gateway(Algorithm { measure: &measure::CARRIED, dispatch: Dispatch::Best, ..PERIODIC });
+    "WLTF": "fewest bytes in the last period for its rate" ("RFC 2391, weighted least traffic first") =>
+        Policy::Gateway(Algorithm {
             measure: &measure::CARRIED,
             dispatch: Dispatch::Best,
             weighting: Weighting::Rate,
             ..PERIODIC
-        },
-        "fewest bytes in the last period for its rate",
-        "RFC 2391, weighted least traffic first",
-    ),
-    gateway(
-        "directional",
-        Algorithm {
+        });
+    "directional": "fewest bytes in the last period for its rate, in the direction of the flow (`direction` of a rule), else in the bottleneck's"
+        ("Guo 2004 §III.C") =>
+        Policy::Gateway(Algorithm {
             measure: &measure::CARRIED_WAY,
             dispatch: Dispatch::Best,
             weighting: Weighting::Rate,
             ..PERIODIC
-        },
-        "fewest bytes in the last period for its rate, in the direction of the flow (`direction` of a rule), else in the bottleneck's",
-        "Guo 2004 §III.C",
-    ),
-    gateway(
-        "MORBF",
-        Algorithm {
-            measure: &measure::ST_OUT,
-            dispatch: Dispatch::Best,
-            ..PERIODIC
-        },
-        "most available bandwidth towards the internet",
-        "Peng 2005 table 1",
-    ),
-    gateway(
-        "MIRBF",
-        Algorithm {
-            measure: &measure::ST_IN,
-            dispatch: Dispatch::Best,
-            ..PERIODIC
-        },
-        "most available bandwidth towards the LAN",
-        "Peng 2005 table 1",
-    ),
-    gateway(
-        "WMORBF",
-        Algorithm {
-            measure: &measure::ST_OUT,
-            ..PERIODIC
-        },
-        "in proportion to available bandwidth towards the internet",
-        "Peng 2005 table 1",
-    ),
-    gateway(
-        "WMIRBF",
-        Algorithm {
-            measure: &measure::ST_IN,
-            ..PERIODIC
-        },
-        "in proportion to available bandwidth towards the LAN",
-        "Peng 2005 table 1",
-    ),
-    Row {
-        alias: Some("PMR"),
-        ..gateway(
-            "FRRTFNF",
-            Algorithm {
-                measure: &measure::RESPONSE,
-                dispatch: Dispatch::Best,
-                ..SESSIONS
-            },
-            "fastest round trip to a fixed node",
-            "Peng 2005 table 1; RFC 2391, ping for the most responsive",
-        )
-    },
-    gateway(
-        "WFRRTFNF",
-        Algorithm {
-            measure: &measure::RESPONSE,
-            ..SESSIONS
-        },
-        "in inverse proportion to the round trip to a fixed node",
-        "Peng 2005 table 1",
-    ),
-    Row {
-        alias: Some("OFRP"),
-        ..gateway(
-            "FRRTDF",
-            Algorithm {
-                racing: RACES,
-                ..SESSIONS
-            },
-            "the SYN takes all links, the first answer wins; where that may not be, as RR",
-            "Peng 2005 table 1; Lin, Tsao and Leong 2007",
-        )
-    },
-    gateway(
-        "FRRTDF-loss",
-        Algorithm {
+        });
+    "MORBF": "most available bandwidth towards the internet" ("Peng 2005 table 1") =>
+        Policy::Gateway(Algorithm { measure: &measure::ST_OUT, dispatch: Dispatch::Best, ..PERIODIC });
+    "MIRBF": "most available bandwidth towards the LAN" ("Peng 2005 table 1") =>
+        Policy::Gateway(Algorithm { measure: &measure::ST_IN, dispatch: Dispatch::Best, ..PERIODIC });
+    "WMORBF": "in proportion to available bandwidth towards the internet" ("Peng 2005 table 1") =>
+        Policy::Gateway(Algorithm { measure: &measure::ST_OUT, ..PERIODIC });
+    "WMIRBF": "in proportion to available bandwidth towards the LAN" ("Peng 2005 table 1") =>
+        Policy::Gateway(Algorithm { measure: &measure::ST_IN, ..PERIODIC });
+    "FRRTFNF" or "PMR": "fastest round trip to a fixed node" ("Peng 2005 table 1; RFC 2391, ping for the most responsive") =>
+        Policy::Gateway(Algorithm { measure: &measure::RESPONSE, dispatch: Dispatch::Best, ..SESSIONS });
+    "WFRRTFNF": "in inverse proportion to the round trip to a fixed node" ("Peng 2005 table 1") =>
+        Policy::Gateway(Algorithm { measure: &measure::RESPONSE, ..SESSIONS });
+    "FRRTDF" or "OFRP": "the SYN takes all links, the first answer wins; where that may not be, as RR"
+        ("Peng 2005 table 1; Lin, Tsao and Leong 2007") =>
+        Policy::Gateway(Algorithm { racing: RACES, ..SESSIONS });
+    "FRRTDF-loss": "least response time · √loss that flows have met for the destination's prefix; the SYN takes all links where a link is not known for it"
+        ("Lin, Tsao and Leong 2007, future work; Mathis et al. 1997") =>
+        Policy::Gateway(Algorithm {
             racing: RACES,
-            learning: Learning::Passive {
-                lifetime: LIFETIME,
-                by_loss: true,
-            },
+            learning: Learning::Passive { lifetime: LIFETIME, by_loss: true },
             ..SESSIONS
-        },
-        "least response time · √loss that flows have met for the destination's prefix; the SYN takes all links where a link is not known for it",
-        "Lin, Tsao and Leong 2007, future work; Mathis et al. 1997",
-    ),
-    gateway(
-        "PCM",
-        Algorithm {
-            racing: Racing::Probes { per_s: RACES_PER_S },
-            ..SESSIONS
-        },
-        "the SYN waits while its destination is probed over all links, and takes that of the first answer; where it may not wait, or \
-         no answer comes, as RR",
-        "Peng 2005 ch. 4, per-connection measurement",
-    ),
-    gateway(
-        "passive",
-        Algorithm {
-            learning: PASSIVE,
-            ..SESSIONS
-        },
-        "least response time that flows have met for the destination's prefix; a link not known for it is tried by one; where nothing is, as RR",
-        "Akella et al. in Peng 2005 §2.3, §4.1.1",
-    ),
-    gateway(
-        "active",
-        Algorithm {
-            learning: Learning::Active(ACTIVE),
-            ..SESSIONS
-        },
-        "least response time of probes to the destination's prefix, where that is one of those used most; for others, as RR",
-        "Akella et al. in Peng 2005 §2.3, §4.1.1",
-    ),
-    gateway(
-        "adaptive",
-        Algorithm {
+        });
+    "PCM": "the SYN waits while its destination is probed over all links, and takes that of the first answer; where it may not wait, or no answer comes, as RR"
+        ("Peng 2005 ch. 4, per-connection measurement") =>
+        Policy::Gateway(Algorithm { racing: Racing::Probes { per_s: RACES_PER_S }, ..SESSIONS });
+    "passive": "least response time that flows have met for the destination's prefix; a link not known for it is tried by one; where nothing is, as RR"
+        ("Akella et al. in Peng 2005 §2.3, §4.1.1") =>
+        Policy::Gateway(Algorithm { learning: PASSIVE, ..SESSIONS });
+    "active": "least response time of probes to the destination's prefix, where that is one of those used most; for others, as RR"
+        ("Akella et al. in Peng 2005 §2.3, §4.1.1") =>
+        Policy::Gateway(Algorithm { learning: Learning::Active(ACTIVE), ..SESSIONS });
+    "adaptive": "where the flow is expected to be done first, by what links deliver and how fast their destinations answer; a race where nothing is known"
+        ("docs/adaptive.md") =>
+        Policy::Gateway(Algorithm {
             measure: &measure::CAPACITY,
             dispatch: Dispatch::Soonest,
             retry: Retry::Elsewhere,
-            racing: Racing::Syns {
-                per_s: ADAPTIVE_RACES_PER_S,
-            },
+            racing: Racing::Syns { per_s: ADAPTIVE_RACES_PER_S },
             learning: PASSIVE,
             ..PERIODIC
-        },
-        "where the flow is expected to be done first, by what links deliver and how fast their destinations answer; a race where nothing is known",
-        "docs/adaptive.md",
-    ),
-    Row {
-        name: "packet",
-        alias: Some("DRR"),
-        policy: Policy::Packet,
-        meaning: "packet by packet in proportion to rates, in the simulator",
-        source: "Guo 2004 §III; Shreedhar and Varghese 1996",
-    },
-    trunk(
-        "SH",
-        Spread::Hash,
-        "hash of the flow modulo the number of sublinks",
-        "Jo 2002, static hashing",
-    ),
-    trunk(
-        "DH",
-        Spread::Dh,
-        "by a table of bins; a part of an overloaded sublink's bins moves",
-        "Jo 2002 §II.A, dynamic hashing",
-    ),
-    trunk(
-        "DHFV",
-        Spread::Dhfv,
-        "by a table of bins; an overloaded sublink's largest bin moves",
-        "Jo 2002 §II.A, dynamic hashing with flow volume",
-    ),
-    Row {
-        alias: Some("packet"),
-        ..trunk(
-            "DRR",
-            Spread::Drr,
-            "packet by packet in proportion to rates, in no order",
-            "Shreedhar and Varghese 1996",
-        )
-    },
-    trunk(
-        "flowlet",
-        Spread::Flowlet { gap: FLOWLET_GAP },
-        "by rates, at random, anew after every gap of a bin",
-        "Sinha, Kandula and Katabi 2004",
-    ),
-    trunk(
-        "rendezvous",
-        Spread::Rendezvous,
-        "weighted rendezvous hashing, rates as weights",
-        "Schindelhauer and Schomaker 2005",
-    ),
-    trunk(
-        "bonding",
-        Spread::Bonding,
-        "hash layer3+4 of the Linux bonding driver, in the simulator",
-        "Linux, Documentation/networking/bonding.rst",
-    ),
-    trunk(
-        "MLPPP",
-        Spread::Mlppp,
-        "packet by packet, put in order again at the far end, in the simulator",
-        "RFC 1990",
-    ),
-    trunk(
-        "single",
-        Spread::Single,
-        "the undivided link that others are measured against, in scenarios",
-        "Jo 2002 §III.B",
-    ),
-    Row {
-        name: "RR",
-        alias: Some("cyclic"),
-        policy: Policy::Service(ServerPolicy {
+        });
+    "packet" or "DRR": "packet by packet in proportion to rates, in the simulator" ("Guo 2004 §III; Shreedhar and Varghese 1996") =>
+        Policy::Packet;
+    "SH": "hash of the flow modulo the number of sublinks" ("Jo 2002, static hashing") =>
+        Policy::Trunk(Spread::Hash);
+    "DH": "by a table of bins; a part of an overloaded sublink's bins moves" ("Jo 2002 §II.A, dynamic hashing") =>
+        Policy::Trunk(Spread::Dh);
+    "DHFV": "by a table of bins; an overloaded sublink's largest bin moves" ("Jo 2002 §II.A, dynamic hashing with flow volume") =>
+        Policy::Trunk(Spread::Dhfv);
+    "DRR" or "packet": "packet by packet in proportion to rates, in no order" ("Shreedhar and Varghese 1996") =>
+        Policy::Trunk(Spread::Drr);
+    "flowlet": "by rates, at random, anew after every gap of a bin" ("Sinha, Kandula and Katabi 2004") =>
+        Policy::Trunk(Spread::Flowlet { gap: FLOWLET_GAP });
+    "rendezvous": "weighted rendezvous hashing, rates as weights" ("Schindelhauer and Schomaker 2005") =>
+        Policy::Trunk(Spread::Rendezvous);
+    "bonding": "hash layer3+4 of the Linux bonding driver, in the simulator" ("Linux, Documentation/networking/bonding.rst") =>
+        Policy::Trunk(Spread::Bonding);
+    "MLPPP": "packet by packet, put in order again at the far end, in the simulator" ("RFC 1990") =>
+        Policy::Trunk(Spread::Mlppp);
+    "single": "the undivided link that others are measured against, in scenarios" ("Jo 2002 §III.B") =>
+        Policy::Trunk(Spread::Single);
+    "RR" or "cyclic": "each usable server in turn" ("RFC 2391, round robin") =>
+        Policy::Service(ServerPolicy {
             dispatch: Dispatch::Turns,
             state: "a counter for each service and address family",
             suits: "servers that are alike, and connections that are, too",
-        }),
-        meaning: "each usable server in turn",
-        source: "RFC 2391, round robin",
-    },
-];
+        });
+};
 
 /// A policy that nobody needs, as the example of how one is added.
 #[cfg(any(test, feature = "toys"))]
-static TOYS: &[Row] = &[gateway(
-    "toy",
-    Algorithm {
-        measure: &measure::toy::PACKETS,
-        dispatch: Dispatch::Best,
-        ..PERIODIC
-    },
-    "fewest packets in the last period",
-    "none",
-)];
+static TOYS: &[Row] = &rows! {
+    "toy": "fewest packets in the last period" ("none") =>
+        Policy::Gateway(Algorithm { measure: &measure::toy::PACKETS, dispatch: Dispatch::Best, ..PERIODIC });
+};
 #[cfg(not(any(test, feature = "toys")))]
 static TOYS: &[Row] = &[];
 

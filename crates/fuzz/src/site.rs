@@ -253,64 +253,90 @@ pub fn is_kernels(address: IpAddr) -> bool {
     is_never_forwarded(address) || lan_of(address).is_some() || link_of(address).is_some()
 }
 
-/// What one round tells the gateway, drawn from the round's seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// What finds no room is the kernel's NAT's.
-    pub fallback: bool,
-    /// Mappings hear every remote address.
-    pub udp_open: bool,
-    /// Sessions stay on their link.
-    pub sessions: bool,
-    /// A retransmitted SYN tries another link.
-    pub syn_retry: bool,
-    /// SYNs a second that race over all links; 0: none.
-    pub races: u32,
-    /// What races is a probe each, and the SYN waits.
-    pub holds: bool,
-    /// The administrator has forwards in the kernel.
-    pub forwards: bool,
-    /// LAN sources may come by the other LAN device.
-    pub loose: bool,
-    /// The first of the ports that are never given away; 0: there are none.
-    pub reserved: u16,
-    /// A LAN device has so many flows at most, half of them unanswered; 0: as many as its hosts.
-    pub device: u32,
-    /// Flows of one LAN host.
-    pub quota: u32,
-    /// External ports, from the first on; 0: all.
-    pub ports: u16,
-    /// Flows in the main table.
-    pub full: u32,
-    /// Bit i: link i takes new flows.
-    pub usable: u64,
-    /// Bits of the prefix of IPv6 that the second link translates alone; 0: it has none.
-    pub prefix: u8,
-    /// Of each link, in bytes of IP packet.
-    pub mtu: [u32; LINKS as usize],
+/// What one round tells the gateway, with what each is by default: drawn from the round's seed, and written as `KEY=VALUE`, but for the
+/// links' sizes.
+macro_rules! told {
+    ($($(#[$doc:meta])* $key:ident: $kind:ty = $default:expr;)+) => {
+        /// What one round tells the gateway, drawn from the round's seed.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Told {
+            $($(#[$doc])* pub $key: $kind,)+
+            /// Of each link, in bytes of IP packet.
+            pub mtu: [u32; LINKS as usize],
+        }
+
+        impl Default for Told {
+            fn default() -> Self {
+                Told {
+                    $($key: $default,)+
+                    mtu: [1500; LINKS as usize],
+                }
+            }
+        }
+
+        impl fmt::Display for Told {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(write!(f, "{}={} ", stringify!($key), self.$key)?;)+
+                write!(f, "mtu={}", self.mtu.map(|size| size.to_string()).join(","))
+            }
+        }
+
+        impl std::str::FromStr for Told {
+            type Err = anyhow::Error;
+
+            fn from_str(words: &str) -> anyhow::Result<Self> {
+                let mut told = Told::default();
+                for word in words.split_whitespace() {
+                    let (key, value) = word.split_once('=').context("expected key=value")?;
+                    match key {
+                        $(stringify!($key) => told.$key = value.parse()?,)+
+                        "mtu" => told.mtu = mtus(value)?,
+                        _ => bail!("{key}: no such key of a round"),
+                    }
+                }
+                Ok(told)
+            }
+        }
+    };
 }
 
-impl Default for Told {
-    fn default() -> Self {
-        Told {
-            fallback: false,
-            udp_open: false,
-            sessions: false,
-            syn_retry: false,
-            races: 0,
-            holds: false,
-            forwards: false,
-            loose: false,
-            reserved: 0,
-            device: 0,
-            quota: 2000,
-            ports: 0,
-            full: FLOWS_MAX,
-            usable: (1 << LINKS) - 1,
-            prefix: 0,
-            mtu: [1500; LINKS as usize],
-        }
-    }
+fn mtus(value: &str) -> anyhow::Result<[u32; LINKS as usize]> {
+    let sizes: Vec<u32> = value.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let sizes = sizes.try_into().ok();
+    sizes.context("mtu: one for each of three links")
+}
+
+told! {
+    /// What finds no room is the kernel's NAT's.
+    fallback: bool = false;
+    /// Mappings hear every remote address.
+    udp_open: bool = false;
+    /// Sessions stay on their link.
+    sessions: bool = false;
+    /// A retransmitted SYN tries another link.
+    syn_retry: bool = false;
+    /// SYNs a second that race over all links; 0: none.
+    races: u32 = 0;
+    /// What races is a probe each, and the SYN waits.
+    holds: bool = false;
+    /// The administrator has forwards in the kernel.
+    forwards: bool = false;
+    /// LAN sources may come by the other LAN device.
+    loose: bool = false;
+    /// The first of the ports that are never given away; 0: there are none.
+    reserved: u16 = 0;
+    /// A LAN device has so many flows at most, half of them unanswered; 0: as many as its hosts.
+    device: u32 = 0;
+    /// Flows of one LAN host.
+    quota: u32 = 2000;
+    /// External ports, from the first on; 0: all.
+    ports: u16 = 0;
+    /// Flows in the main table.
+    full: u32 = FLOWS_MAX;
+    /// Bit i: link i takes new flows.
+    usable: u64 = (1 << LINKS) - 1;
+    /// Bits of the prefix of IPv6 that the second link translates alone; 0: it has none.
+    prefix: u8 = 0;
 }
 
 impl Told {
@@ -341,66 +367,5 @@ impl Told {
             0 => [0; abi::RESERVED_MAX],
             first => std::array::from_fn(|nth| first + nth as u16),
         }
-    }
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, second, third] = self.mtu;
-        write!(
-            f,
-            "fallback={} udp_open={} sessions={} syn_retry={} ",
-            self.fallback, self.udp_open, self.sessions, self.syn_retry
-        )?;
-        write!(f, "races={} holds={} ", self.races, self.holds)?;
-        write!(
-            f,
-            "forwards={} loose={} reserved={} device={} ",
-            self.forwards, self.loose, self.reserved, self.device
-        )?;
-        write!(
-            f,
-            "quota={} ports={} full={} usable={} prefix={} ",
-            self.quota, self.ports, self.full, self.usable, self.prefix
-        )?;
-        write!(f, "mtu={first},{second},{third}")
-    }
-}
-
-impl std::str::FromStr for Told {
-    type Err = anyhow::Error;
-
-    fn from_str(words: &str) -> anyhow::Result<Self> {
-        let mut told = Told::default();
-        for word in words.split_whitespace() {
-            let (key, value) = word.split_once('=').context("expected key=value")?;
-            match key {
-                "fallback" => told.fallback = value.parse()?,
-                "udp_open" => told.udp_open = value.parse()?,
-                "sessions" => told.sessions = value.parse()?,
-                "syn_retry" => told.syn_retry = value.parse()?,
-                "races" => told.races = value.parse()?,
-                "holds" => told.holds = value.parse()?,
-                "forwards" => told.forwards = value.parse()?,
-                "loose" => told.loose = value.parse()?,
-                "reserved" => told.reserved = value.parse()?,
-                "device" => told.device = value.parse()?,
-                "quota" => told.quota = value.parse()?,
-                "ports" => told.ports = value.parse()?,
-                "full" => told.full = value.parse()?,
-                "usable" => told.usable = value.parse()?,
-                "prefix" => told.prefix = value.parse()?,
-                "mtu" => {
-                    let sizes: Vec<u32> =
-                        value.split(',').map(str::parse).collect::<Result<_, _>>()?;
-                    told.mtu = sizes
-                        .try_into()
-                        .ok()
-                        .context("mtu: one for each of three links")?;
-                }
-                _ => bail!("{key}: no such key of a round"),
-            }
-        }
-        Ok(told)
     }
 }

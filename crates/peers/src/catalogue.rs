@@ -25,13 +25,16 @@ pub struct Row {
     pub source: &'static str,
 }
 
-const fn peer(name: &'static str, peer: Peer, meaning: &'static str, source: &'static str) -> Row {
-    Row {
-        name,
-        peer,
-        meaning,
-        source,
-    }
+/// `NAME: MEANING (SOURCE) => PEER;` each.
+macro_rules! rows {
+    ($($name:literal: $meaning:literal ($source:literal) => $peer:expr;)+) => {
+        [$(Row {
+            name: $name,
+            peer: $peer,
+            meaning: $meaning,
+            source: $source,
+        }),+]
+    };
 }
 
 /// Three minutes are the mean of Labovitz et al., SIGCOMM 2000.
@@ -44,80 +47,30 @@ const fn bgp(addresses: Addresses) -> Peer {
 }
 
 /// Every name.
-pub static ROWS: [Row; 11] = [
-    peer(
-        "one-link",
-        Peer::OneLink,
-        "the first link, whatever becomes of it",
-        "a site that is not multihomed",
-    ),
-    peer(
-        "nftables",
-        Peer::Nftables,
-        "any link, by a random mark for each connection; dead links, too",
-        "nft(8), numgen random",
-    ),
-    peer(
-        "ECMP",
-        Peer::Ecmp,
-        "a multipath route of the kernel, by the hash of addresses and ports; dead links, too",
-        "Linux, fib_multipath_hash_policy = 1; RFC 2992",
-    ),
-    peer(
-        "MPTCP",
-        Peer::Mptcp,
-        "connections take all links at once, where both ends will: more than a gateway alone can do; in the laboratory",
-        "RFC 8684; Linux",
-    ),
-    peer(
-        "static",
-        Peer::Static,
-        "a fixed link for each source, in turn by its number; dead links, too",
-        "Guo 2004 §II, static load sharing",
-    ),
-    peer(
-        "dead-gateway",
-        Peer::DeadGateway {
-            after: Duration::from_secs(30),
-        },
-        "of several default routes the first whose gateway answers; what is beyond is not seen",
-        "Microsoft Q171564 in Guo 2004; RFC 1122 §3.3.1.4",
-    ),
-    peer(
-        "BGP",
-        bgp(Addresses::Independent),
-        "addresses of the site's own, announced by all providers: the first that is there, for all",
-        "RFC 1518; Peng 2005 §2.1; Guo 2004 §II",
-    ),
-    peer(
-        "BGP-injected",
-        bgp(Addresses::Injected),
-        "a provider's addresses for each source; those of one that is lost are announced by another",
-        "RFC 2260; Guo 2004 §II, case 1",
-    ),
-    peer(
-        "BGP-tunnelled",
-        bgp(Addresses::Tunnelled),
-        "a provider's addresses for each source; a provider whose link is lost sends on by another",
-        "RFC 2260; Guo 2004 §II, case 2",
-    ),
-    peer(
-        "route-control",
-        Peer::RouteControl {
-            period: Duration::from_secs(10),
-        },
-        "least latency · √loss that probes have met for the destination's prefix",
-        "RouteScience, netVmg in Guo 2004 §II",
-    ),
-    peer(
-        "RON",
-        Peer::Ron {
-            metric: Metric::Latency,
-        },
-        "the path itself, or one relay of an overlay between the site's addresses and a node at each prefix",
-        "Andersen et al. 2001 in Peng 2005 §2.2",
-    ),
-];
+pub static ROWS: [Row; 11] = rows! {
+    "one-link": "the first link, whatever becomes of it" ("a site that is not multihomed") =>
+        Peer::OneLink;
+    "nftables": "any link, by a random mark for each connection; dead links, too" ("nft(8), numgen random") =>
+        Peer::Nftables;
+    "ECMP": "a multipath route of the kernel, by the hash of addresses and ports; dead links, too" ("Linux, fib_multipath_hash_policy = 1; RFC 2992") =>
+        Peer::Ecmp;
+    "MPTCP": "connections take all links at once, where both ends will: more than a gateway alone can do; in the laboratory" ("RFC 8684; Linux") =>
+        Peer::Mptcp;
+    "static": "a fixed link for each source, in turn by its number; dead links, too" ("Guo 2004 §II, static load sharing") =>
+        Peer::Static;
+    "dead-gateway": "of several default routes the first whose gateway answers; what is beyond is not seen" ("Microsoft Q171564 in Guo 2004; RFC 1122 §3.3.1.4") =>
+        Peer::DeadGateway { after: Duration::from_secs(30) };
+    "BGP": "addresses of the site's own, announced by all providers: the first that is there, for all" ("RFC 1518; Peng 2005 §2.1; Guo 2004 §II") =>
+        bgp(Addresses::Independent);
+    "BGP-injected": "a provider's addresses for each source; those of one that is lost are announced by another" ("RFC 2260; Guo 2004 §II, case 1") =>
+        bgp(Addresses::Injected);
+    "BGP-tunnelled": "a provider's addresses for each source; a provider whose link is lost sends on by another" ("RFC 2260; Guo 2004 §II, case 2") =>
+        bgp(Addresses::Tunnelled);
+    "route-control": "least latency · √loss that probes have met for the destination's prefix" ("RouteScience, netVmg in Guo 2004 §II") =>
+        Peer::RouteControl { period: Duration::from_secs(10) };
+    "RON": "the path itself, or one relay of an overlay between the site's addresses and a node at each prefix" ("Andersen et al. 2001 in Peng 2005 §2.2") =>
+        Peer::Ron { metric: Metric::Latency };
+};
 
 /// The row of this name. Case does not matter.
 pub fn find(name: &str) -> Option<&'static Row> {

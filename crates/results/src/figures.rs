@@ -87,150 +87,57 @@ impl Quantity {
     }
 }
 
+/// `KEY: NAME (SHORT), MEANING, QUANTITY, plotted => VALUE;` each, some without a short name, some not plotted.
+macro_rules! figures {
+    (@is) => { false };
+    (@is plotted) => { true };
+    (@short) => { None };
+    (@short $short:literal) => { Some($short) };
+    ($($key:literal: $name:literal $(($short:literal))?, $meaning:literal, $quantity:ident $(, $plotted:ident)? => $value:expr;)+) => {
+        [$(Figure {
+            key: $key,
+            name: $name,
+            meaning: $meaning,
+            short: figures!(@short $($short)?),
+            value: $value,
+            quantity: Quantity::$quantity,
+            plotted: figures!(@is $($plotted)?),
+        }),+]
+    };
+}
+
 /// In the order of tables.
-pub static FIGURES: [Figure; 16] = [
-    Figure {
-        key: "goodput_bps",
-        name: "goodput",
-        meaning: "bytes of files over T_c",
-        short: Some("goodput"),
-        value: |s| Some(s.goodput_bps),
-        quantity: Quantity::Rate,
-        plotted: true,
-    },
-    Figure {
-        key: "mean_throughput_bps",
-        name: "mean throughput",
-        meaning: "mean over successful transfers of each one's own",
-        short: Some("per transfer"),
-        value: |s| (s.ok > 0).then_some(s.mean_throughput_bps),
-        quantity: Quantity::Rate,
-        plotted: true,
-    },
-    Figure {
-        key: "ebu",
-        name: "EBU",
-        meaning: "bits asked for and received / (sum of link rates × T_c)",
-        short: None,
-        value: |s| Some(s.ebu),
-        quantity: Quantity::Ratio,
-        plotted: true,
-    },
-    Figure {
-        key: "completion_s",
-        name: "T_c",
-        meaning: "first start to last end",
-        short: None,
-        value: |s| Some(s.completion_s),
-        quantity: Quantity::Time,
-        plotted: false,
-    },
-    Figure {
-        key: "duration_sum_s",
-        name: "sum of durations",
-        meaning: "successful transfers",
-        short: None,
-        value: |s| Some(s.duration_sum_s),
-        quantity: Quantity::Time,
-        plotted: true,
-    },
-    Figure {
-        key: "duration_p50_s",
-        name: "median duration",
-        meaning: "half of the successful transfers took at most so long, set-up included",
-        short: Some("median"),
-        value: |s| (s.ok > 0).then_some(s.duration.p50_s),
-        quantity: Quantity::Time,
-        plotted: true,
-    },
-    Figure {
-        key: "duration_p99_s",
-        name: "p99 duration",
-        meaning: "99 % of the successful transfers took at most so long, set-up included",
-        short: Some("p99"),
-        value: |s| (s.ok > 0).then_some(s.duration.p99_s),
-        quantity: Quantity::Time,
-        plotted: true,
-    },
-    Figure {
-        key: "user_deviation_bps",
-        name: "deviation of users",
-        meaning: "mean absolute deviation of users' mean throughput",
-        short: Some("users differ"),
-        value: |s| Some(s.user_deviation_bps),
-        quantity: Quantity::Rate,
-        plotted: true,
-    },
-    Figure {
-        key: "failed_ratio",
-        name: "failed",
-        meaning: "of the transfers that ended by themselves",
-        short: Some("failed"),
-        value: |s| Some(s.failed_ratio),
-        quantity: Quantity::Share,
-        plotted: true,
-    },
-    Figure {
-        key: "loss_ratio",
-        name: "packets lost",
-        meaning: "of the packets offered to the links",
-        short: Some("lost"),
-        value: |s| Some(s.counts?.loss_ratio()),
-        quantity: Quantity::Share,
-        plotted: true,
-    },
-    Figure {
-        key: "lost_bytes",
-        name: "bytes lost",
-        meaning: "in packets that did not arrive",
-        short: None,
-        value: |s| Some(s.counts?.dropped().bytes as f64),
-        quantity: Quantity::Bytes,
-        plotted: false,
-    },
-    Figure {
-        key: "retransmitted_bytes",
-        name: "sent again",
-        meaning: "in segments of TCP",
-        short: None,
-        value: |s| Some(s.counts?.retransmitted.counted_bytes()? as f64),
-        quantity: Quantity::Bytes,
-        plotted: false,
-    },
-    Figure {
-        key: "reordered",
-        name: "reordered",
-        meaning: "segments that arrived after a later one",
-        short: None,
-        value: |s| Some(s.counts?.reordered as f64),
-        quantity: Quantity::Count,
-        plotted: false,
-    },
-    Figure {
-        key: "reassignments",
-        name: "reassigned",
-        meaning: "choices that moved a flow or a bin",
-        short: None,
-        value: |s| Some(s.counts?.reassignments as f64),
-        quantity: Quantity::Count,
-        plotted: false,
-    },
-    Figure {
-        key: "probe_packets",
-        name: "probes",
-        meaning: "of the gateway",
-        short: None,
-        value: |s| Some(s.counts?.probes.packets as f64),
-        quantity: Quantity::Count,
-        plotted: false,
-    },
-    Figure {
-        key: "measuring_packets",
-        name: "measuring",
-        meaning: "probes that the algorithm itself asks for",
-        short: None,
-        value: |s| Some(s.counts?.measuring.packets as f64),
-        quantity: Quantity::Count,
-        plotted: false,
-    },
-];
+pub static FIGURES: [Figure; 16] = figures! {
+    "goodput_bps": "goodput" ("goodput"), "bytes of files over T_c",
+        Rate, plotted => |s| Some(s.goodput_bps);
+    "mean_throughput_bps": "mean throughput" ("per transfer"), "mean over successful transfers of each one's own",
+        Rate, plotted => |s| (s.ok > 0).then_some(s.mean_throughput_bps);
+    "ebu": "EBU", "bits asked for and received / (sum of link rates × T_c)",
+        Ratio, plotted => |s| Some(s.ebu);
+    "completion_s": "T_c", "first start to last end",
+        Time => |s| Some(s.completion_s);
+    "duration_sum_s": "sum of durations", "successful transfers",
+        Time, plotted => |s| Some(s.duration_sum_s);
+    "duration_p50_s": "median duration" ("median"), "half of the successful transfers took at most so long, set-up included",
+        Time, plotted => |s| (s.ok > 0).then_some(s.duration.p50_s);
+    "duration_p99_s": "p99 duration" ("p99"), "99 % of the successful transfers took at most so long, set-up included",
+        Time, plotted => |s| (s.ok > 0).then_some(s.duration.p99_s);
+    "user_deviation_bps": "deviation of users" ("users differ"), "mean absolute deviation of users' mean throughput",
+        Rate, plotted => |s| Some(s.user_deviation_bps);
+    "failed_ratio": "failed" ("failed"), "of the transfers that ended by themselves",
+        Share, plotted => |s| Some(s.failed_ratio);
+    "loss_ratio": "packets lost" ("lost"), "of the packets offered to the links",
+        Share, plotted => |s| Some(s.counts?.loss_ratio());
+    "lost_bytes": "bytes lost", "in packets that did not arrive",
+        Bytes => |s| Some(s.counts?.dropped().bytes as f64);
+    "retransmitted_bytes": "sent again", "in segments of TCP",
+        Bytes => |s| Some(s.counts?.retransmitted.counted_bytes()? as f64);
+    "reordered": "reordered", "segments that arrived after a later one",
+        Count => |s| Some(s.counts?.reordered as f64);
+    "reassignments": "reassigned", "choices that moved a flow or a bin",
+        Count => |s| Some(s.counts?.reassignments as f64);
+    "probe_packets": "probes", "of the gateway",
+        Count => |s| Some(s.counts?.probes.packets as f64);
+    "measuring_packets": "measuring", "probes that the algorithm itself asks for",
+        Count => |s| Some(s.counts?.measuring.packets as f64);
+};

@@ -589,5 +589,5 @@ fn the_page_on_neighbours_tells_of_every_finding() {
     let told: BTreeSet<&str> = rows
         .flat_map(|row| first(row).split('`').skip(1).step_by(2))
         .collect();
-    assert_eq!(told, NAMES.into_iter().collect());
+    assert_eq!(told, NAMES.iter().copied().collect());
 }

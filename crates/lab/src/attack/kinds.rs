@@ -243,247 +243,60 @@ const FLOW: u32 = random::PORTS | random::DESTINATION;
 const SYN: u32 = FLOW | random::FIRST_WORD;
 const DATAGRAM: u32 = FLOW | random::IP_ID;
 
+/// `NAME: WORDS => PAYLOAD, RANDOM, METHOD(…), …;` each.
+macro_rules! attacks {
+    ($($name:literal: $words:literal => $payload:ident, $random:expr $(, $method:ident($($argument:expr)?))*;)+) => {
+        [$(attack($name, $words, Payload::$payload, $random)$(.$method($($argument)?))*),+]
+    };
+}
+
 /// In the order in which they are run.
-pub static ATTACKS: [Attack; 32] = [
-    attack(
-        "syn",
-        "SYNs to random ports and destinations",
-        Payload::Syn,
-        SYN,
-    ),
-    attack(
-        "syn-spoofed-mac",
-        "the same, each from another MAC",
-        Payload::Syn,
-        SYN | random::MAC,
-    ),
-    attack(
-        "syn-spoofed-source",
-        "the same, from random addresses of the LAN's prefix",
-        Payload::Syn,
-        SYN | random::SOURCE,
-    ),
-    attack(
-        "syn-as-neighbour",
-        "the same, from the innocent host's address",
-        Payload::Syn,
-        SYN,
-    )
-    .sent_by(Sender::Victim),
-    attack(
-        "syn-beside-rules",
-        "the same, while the kernel's routing rules are asked about each",
-        Payload::Syn,
-        SYN,
-    )
-    .at(Scene::BesideRules),
-    attack(
-        "connections",
-        "connections, opened in full by the help of their servers",
-        Payload::Syn,
-        SYN,
-    )
-    .answered(),
-    attack(
-        "ack",
-        "segments of unknown TCP connections",
-        Payload::Ack,
-        SYN,
-    ),
-    attack(
-        "udp",
-        "datagrams to random ports and destinations",
-        Payload::Udp,
-        FLOW,
-    ),
-    attack(
-        "udp-answered",
-        "the same, each answered",
-        Payload::Udp,
-        FLOW,
-    )
-    .answered(),
-    attack(
-        "udp-one-remote",
-        "datagrams from random ports to one endpoint",
-        Payload::Udp,
-        random::SOURCE_PORT,
-    ),
-    attack(
-        "icmp",
-        "echo requests with random identifiers",
-        Payload::Echo,
-        random::DESTINATION | random::FIRST_WORD,
-    ),
-    attack(
-        "ttl",
-        "datagrams whose hop limit ends at the gateway",
-        Payload::Udp,
-        FLOW,
-    )
-    .of_ttl(1),
-    attack(
-        "header-chain",
-        "datagrams behind as many options or extension headers as may be",
-        Payload::Chain,
-        FLOW,
-    ),
-    attack(
-        "fragments",
-        "first fragments of UDP datagrams",
-        Payload::FirstFragment,
-        DATAGRAM,
-    ),
-    attack(
-        "later-fragments",
-        "last fragments of datagrams never begun",
-        Payload::LaterFragment,
-        random::DESTINATION | random::IP_ID,
-    ),
-    attack(
-        "wan-syn",
-        "from outside: SYNs to random ports of an external address",
-        Payload::Syn,
-        random::PORTS | random::FIRST_WORD,
-    )
-    .outside(),
-    attack(
-        "bare-syn",
-        "from outside: SYNs in the names of the servers that the innocents call, to random ports",
-        Payload::SynOfServer,
-        random::DESTINATION_PORT,
-    )
-    .outside()
-    .sent_by(Sender::Servers),
-    attack(
-        "wan-udp",
-        "from outside: datagrams to random ports",
-        Payload::Udp,
-        random::PORTS,
-    )
-    .outside(),
-    attack(
-        "wan-transit",
-        "from outside: datagrams for networks that are neither the gateway's nor its LAN's",
-        Payload::Udp,
-        FLOW,
-    )
-    .outside(),
-    attack(
-        "wan-fragments",
-        "from outside: first fragments to random ports",
-        Payload::FirstFragment,
-        random::PORTS | random::IP_ID,
-    )
-    .outside(),
-    attack(
-        "wan-later-fragments",
-        "from outside: last fragments of datagrams never begun",
-        Payload::LaterFragment,
-        random::IP_ID,
-    )
-    .outside(),
-    attack(
-        "wan-errors",
-        "from outside: ICMP errors about segments that nobody sent",
-        Payload::Error,
-        random::PORTS,
-    )
-    .outside(),
-    attack(
-        "conntrack-lan",
-        "questions to a server in a container of the gateway, as many as its connection table holds, each answered",
-        Payload::Question,
-        0,
-    )
-    .in_turn(TRACKED)
-    .sent_by(Sender::Few)
-    .claiming()
-    .answered()
-    .to(Target::Container)
-    .at(Scene::Container),
-    attack(
-        "conntrack-wan",
-        "from outside: the same, to a link's address, whose port is the server's",
-        Payload::Question,
-        0,
-    )
-    .in_turn(TRACKED)
-    .arriving_by_link()
-    .sent_by(Sender::Few)
-    .answered()
-    .to(Target::Container)
-    .at(Scene::Container),
-    attack(
-        "dead-server",
-        "SYNs to one server that answers nothing, from 256 ports, each repeated as hosts do",
-        Payload::Syn,
-        0,
-    )
-    .in_turn(DEAD_CALLS)
-    .sent_by(Sender::Few)
-    .no_faster(DEAD_CALLS),
-    attack(
-        "dead-server-all",
-        "SYNs to one server that answers nothing, by eight hosts, each repeated as hosts do",
-        Payload::Syn,
-        random::HOST,
-    )
-    .sent_by(Sender::Few)
-    .no_faster(8),
-    attack(
-        "captive",
-        "nothing, but one link carries pings and questions to resolvers alone",
-        Payload::Syn,
-        SYN,
-    )
-    .no_faster(0)
-    .at(Scene::Captive),
-    attack(
-        "neighbours-answered",
-        "echo requests from invented addresses of the LAN, for all of which the attacker answers",
-        Payload::Echo,
-        random::SOURCE | random::FIRST_WORD,
-    )
-    .sent_by(Sender::Invented)
-    .to(Target::Gateway)
-    .claiming()
-    .at(Scene::KnownNeighbours),
-    attack(
-        "prefix-poison",
-        "SYNs to dead addresses beside the servers that the innocents call, each repeated as hosts do",
-        Payload::Syn,
-        random::DESTINATION,
-    )
-    .no_faster(BESIDE_SERVERS)
-    .to(Target::BesideServers)
-    .at(Scene::Learning),
-    attack(
-        "prefix-evict",
-        "connections, opened in full, to more prefixes than are remembered",
-        Payload::Syn,
-        SYN,
-    )
-    .answered()
-    .to(Target::Prefixes)
-    .at(Scene::Learning),
-    attack(
-        "vlan-double",
-        "datagrams behind a priority tag, or another, and a second one",
-        Payload::Udp,
-        FLOW | random::TAG,
-    ),
-    attack(
-        "rogue-ra",
-        "on a link's segment: advertisements of eight hosts that are no routers",
-        Payload::Advertisement,
-        random::HOST,
-    )
-    .arriving_by_link()
-    .sent_by(Sender::Rogues)
-    .to(Target::AllNodes)
-    .of_ttl(255)
-    .no_faster(2000)
-    .of_ipv6()
-    .at(Scene::Advertised),
-];
+pub static ATTACKS: [Attack; 32] = attacks! {
+    "syn": "SYNs to random ports and destinations" => Syn, SYN;
+    "syn-spoofed-mac": "the same, each from another MAC" => Syn, SYN | random::MAC;
+    "syn-spoofed-source": "the same, from random addresses of the LAN's prefix" => Syn, SYN | random::SOURCE;
+    "syn-as-neighbour": "the same, from the innocent host's address" => Syn, SYN, sent_by(Sender::Victim);
+    "syn-beside-rules": "the same, while the kernel's routing rules are asked about each"
+        => Syn, SYN, at(Scene::BesideRules);
+    "connections": "connections, opened in full by the help of their servers" => Syn, SYN, answered();
+    "ack": "segments of unknown TCP connections" => Ack, SYN;
+    "udp": "datagrams to random ports and destinations" => Udp, FLOW;
+    "udp-answered": "the same, each answered" => Udp, FLOW, answered();
+    "udp-one-remote": "datagrams from random ports to one endpoint" => Udp, random::SOURCE_PORT;
+    "icmp": "echo requests with random identifiers" => Echo, random::DESTINATION | random::FIRST_WORD;
+    "ttl": "datagrams whose hop limit ends at the gateway" => Udp, FLOW, of_ttl(1);
+    "header-chain": "datagrams behind as many options or extension headers as may be" => Chain, FLOW;
+    "fragments": "first fragments of UDP datagrams" => FirstFragment, DATAGRAM;
+    "later-fragments": "last fragments of datagrams never begun" => LaterFragment, random::DESTINATION | random::IP_ID;
+    "wan-syn": "from outside: SYNs to random ports of an external address"
+        => Syn, random::PORTS | random::FIRST_WORD, outside();
+    "bare-syn": "from outside: SYNs in the names of the servers that the innocents call, to random ports"
+        => SynOfServer, random::DESTINATION_PORT, outside(), sent_by(Sender::Servers);
+    "wan-udp": "from outside: datagrams to random ports" => Udp, random::PORTS, outside();
+    "wan-transit": "from outside: datagrams for networks that are neither the gateway's nor its LAN's"
+        => Udp, FLOW, outside();
+    "wan-fragments": "from outside: first fragments to random ports"
+        => FirstFragment, random::PORTS | random::IP_ID, outside();
+    "wan-later-fragments": "from outside: last fragments of datagrams never begun"
+        => LaterFragment, random::IP_ID, outside();
+    "wan-errors": "from outside: ICMP errors about segments that nobody sent" => Error, random::PORTS, outside();
+    "conntrack-lan": "questions to a server in a container of the gateway, as many as its connection table holds, each answered"
+        => Question, 0, in_turn(TRACKED), sent_by(Sender::Few), claiming(), answered(), to(Target::Container), at(Scene::Container);
+    "conntrack-wan": "from outside: the same, to a link's address, whose port is the server's"
+        => Question, 0, in_turn(TRACKED), arriving_by_link(), sent_by(Sender::Few), answered(), to(Target::Container), at(Scene::Container);
+    "dead-server": "SYNs to one server that answers nothing, from 256 ports, each repeated as hosts do"
+        => Syn, 0, in_turn(DEAD_CALLS), sent_by(Sender::Few), no_faster(DEAD_CALLS);
+    "dead-server-all": "SYNs to one server that answers nothing, by eight hosts, each repeated as hosts do"
+        => Syn, random::HOST, sent_by(Sender::Few), no_faster(8);
+    "captive": "nothing, but one link carries pings and questions to resolvers alone"
+        => Syn, SYN, no_faster(0), at(Scene::Captive);
+    "neighbours-answered": "echo requests from invented addresses of the LAN, for all of which the attacker answers"
+        => Echo, random::SOURCE | random::FIRST_WORD, sent_by(Sender::Invented), to(Target::Gateway), claiming(), at(Scene::KnownNeighbours);
+    "prefix-poison": "SYNs to dead addresses beside the servers that the innocents call, each repeated as hosts do"
+        => Syn, random::DESTINATION, no_faster(BESIDE_SERVERS), to(Target::BesideServers), at(Scene::Learning);
+    "prefix-evict": "connections, opened in full, to more prefixes than are remembered"
+        => Syn, SYN, answered(), to(Target::Prefixes), at(Scene::Learning);
+    "vlan-double": "datagrams behind a priority tag, or another, and a second one" => Udp, FLOW | random::TAG;
+    "rogue-ra": "on a link's segment: advertisements of eight hosts that are no routers"
+        => Advertisement, random::HOST, arriving_by_link(), sent_by(Sender::Rogues), to(Target::AllNodes), of_ttl(255), no_faster(2000), of_ipv6(), at(Scene::Advertised);
+};
