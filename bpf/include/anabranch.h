@@ -48,13 +48,13 @@ struct ab_flow_key {
 	__u8 proto;
 	__u8 side;
 	__u16 zero;
-} __attribute__((aligned(8))); /* made for every packet: in words of 64 bits */
+} __attribute__((aligned(8))); /* built for every packet, so in words of 64 bits */
 
 /* Bits of ab_flow.state, set atomically. Only the LAN entry of a flow gets CLOSED, and has a trace of its key in
  * the upper half (policy/trace.h). */
 enum ab_state {
 	AB_STATE_REPLIED = 1 << 0,   /* the remote end has answered */
-	AB_STATE_CONFIRMED = 1 << 1, /* an embryo no more */
+	AB_STATE_CONFIRMED = 1 << 1, /* no longer an embryo */
 	AB_STATE_FIN_LOCAL = 1 << 2,
 	AB_STATE_FIN_REMOTE = 1 << 3,
 	AB_STATE_LAYER3 = 1 << 4,     /* the LAN host is behind a device without Ethernet; with VIA_ROUTER */
@@ -62,18 +62,17 @@ enum ab_state {
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is known by its address: it is behind a router of the LAN */
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
-	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
-	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of the table */
-	AB_STATE_APART =
-		1 << 11, /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
-	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
-	AB_STATE_ROUTED = 1 << 13,  /* over a link without NAT: with the endpoint it has in the LAN */
-	AB_STATE_PREFIX = 1 << 14,  /* over a link that translates the prefix alone */
-	AB_STATE_OUTSIDE = 1 << 15, /* the remote end began, or an answer to it was the first that was seen */
+	AB_STATE_SHARED = 1 << 9,     /* also counts against its LAN device */
+	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be removed from the table */
+	AB_STATE_APART = 1 << 11,     /* mapping for one remote end alone; its LAN key has the remote end */
+	AB_STATE_CLASSED = 1 << 12,   /* also counts against its host's quota of the class */
+	AB_STATE_ROUTED = 1 << 13,    /* over a link without NAT: its endpoint is that in the LAN */
+	AB_STATE_PREFIX = 1 << 14,    /* over a link that translates only the prefix */
+	AB_STATE_OUTSIDE = 1 << 15,   /* the remote end began, or an answer to it was the first that was seen */
 };
 
 struct ab_flow_tcp {
-	__u32 isn;   /* LAN entry: of its SYN, host order; link entry: what a guard has acknowledged (tcp.h), or 0 */
+	__u32 isn; /* LAN entry: sequence number of its SYN, host order; link entry: number a SYN proxy acknowledged (tcp.h), or 0 */
 	__u32 ack;   /* highest acknowledgement sent in this direction */
 	__u32 end;   /* highest sequence number sent in this direction, plus one */
 	__u32 tries; /* LAN entry: the other links its SYN took, policy/tries.h; link entry: when, paths.h */
@@ -86,17 +85,17 @@ struct ab_flow {
 #ifndef AB_FORMER
 	__u64 bytes; /* of IP packets */
 #endif
-	union ab_addr other_local; /* what this direction's local address is rewritten to */
+	union ab_addr other_local; /* replaces the local address in this direction */
 	struct ab_flow_tcp tcp;	   /* UDP, ICMP: the remote address that needs no permission entry, ab_first_remote() */
 	__u32 state;		   /* enum ab_state */
-	__u32 lan_ifindex;	   /* where the LAN host is */
+	__u32 lan_ifindex;	   /* the LAN host's device */
 	__be16 other_port;
-	__be16 first_remote_port; /* UDP: for people; TCP: zero */
+	__be16 first_remote_port; /* UDP: for display; TCP: zero */
 	__u16 tried;		  /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
 	__u8 link;
-	__u8 class;  /* whose choice it was */
+	__u8 class;  /* the class whose choice assigned it */
 	__u8 why;    /* enum ab_why of the choice */
-	__u8 turned; /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
+	__u8 turned; /* TCP with AB_STATE_HAIRPIN: the link at whose ingress it reaches the other LAN host */
 	__u8 mac[6]; /* of the LAN host, or of the router it is behind */
 	__u32 host; /* LAN entry: ab_host.id, ...; link entry, TCP: number of the latest SYN without an ACK that came for it, ... */
 	__u32 embryo; /* ... and the flow's place in the order of its embryos; ... and when, as ab_syn_sent(); 0: none has */
@@ -141,9 +140,9 @@ struct ab_embryo_key {
 enum ab_link_flags {
 	AB_LINK_PRESENT = 1 << 0,	 /* device, address and gateway are known */
 	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device */
-	AB_LINK_INBOUND = 1 << 2,	 /* who is outside may begin, by the prefix */
+	AB_LINK_INBOUND = 1 << 2,	 /* connections from the internet are allowed, by the prefix */
 	AB_LINK_SHARES_SEGMENT =
-		1 << 3, /* another link is on the same segment: either's device may bring what is for it */
+		1 << 3, /* another link is on the same segment: its packets may arrive on either device */
 };
 
 /* The index of a link in arrays with an entry for each link and family. */
@@ -153,7 +152,7 @@ enum ab_link_flags {
 struct ab_link {
 	union ab_addr external;
 	union ab_addr gateway;
-	union ab_addr prefix; /* IPv6: routed to us, in place of that of the LAN (RFC 6296) */
+	union ab_addr prefix; /* IPv6: replaces the LAN's prefix (RFC 6296) */
 	__u32 prefix_len;     /* 0: there is none */
 	__u32 ifindex;
 	__u32 mtu;
@@ -197,7 +196,7 @@ enum ab_verdict {
 	AB_VERDICT_LAN = 1,    /* a LAN prefix: valid as source, the kernel's own routing as destination */
 	AB_VERDICT_LINK = 2,   /* a specific route through one link */
 	AB_VERDICT_LOCAL = 3,  /* an address of this host */
-	AB_VERDICT_PREFIX = 4, /* what a network of the LAN is beyond a link that translates prefixes */
+	AB_VERDICT_PREFIX = 4, /* a LAN network as seen beyond a link that translates prefixes */
 };
 
 struct ab_route_key {
@@ -217,7 +216,7 @@ struct ab_route {
 #define AB_OWN_METRIC 43776
 /* Bits of ab_settings.routes_kernel. */
 #define AB_ROUTES_FOREIGN 1
-#define AB_ROUTES_BEYOND 2 /* there is no room for all: the kernel knows better about what has no entry */
+#define AB_ROUTES_BEYOND 2 /* the table has no room for all: destinations without an entry are left to the kernel */
 #define AB_ROUTES_HIDDEN                                                                                               \
 	8 /* of IPv6: a rule of others takes what the main table has no specific route for, see way.h */
 
@@ -227,21 +226,21 @@ struct ab_settings {
 	__u64 udp_ns;
 	__u64 icmp_ns;
 	__u64 embryo_ns;
-	__u32 forwards_kernel; /* what a link brings for no flow may be a forward of the kernel's: left to it */
+	__u32 forwards_kernel; /* packets of no flow from a link may be forwards of the kernel, and are left to it */
 	__u32 quota_per_host;  /* live flows of one LAN host */
-	__u32 flows_max;       /* confirmed, of all hosts: beyond that none is opened */
+	__u32 flows_max;       /* confirmed flows of all hosts; beyond that no flow is opened */
 	__u16 port_min;	       /* external ports for NAT, both ends included, ... */
 	__u16 port_max;
-	__u16 ephemeral_min; /* ... less what the host's own sockets use */
+	__u16 ephemeral_min; /* ... without those of the host's own sockets */
 	__u16 ephemeral_max;
 	__u32 udp_filter_open;	  /* endpoint-independent filtering instead of address-dependent */
-	__u32 fallback_mark;	  /* set on what the kernel's own NAT is to carry; 0: refuse instead */
-	__u32 embryos_per_host;	  /* unconfirmed flows of one LAN host: one more, and its oldest goes */
+	__u32 fallback_mark;	  /* set on packets for the kernel's own NAT; 0: they are refused */
+	__u32 embryos_per_host;	  /* unconfirmed flows of one LAN host; one more evicts its oldest */
 	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
 	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
-	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
-	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the addresses of the LAN are known beyond them */
-	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
+	__u32 lan_sources_loose;  /* a LAN source may arrive from a LAN device other than that of its route */
+	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the LAN's addresses are routed there */
+	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that no flow gets; 0: none */
 	/* Bits, AB_ROUTES_FOREIGN: rules or tables of others may apply to LAN traffic, so the kernel's routing is queried for
 	 * each new flow. */
 	__u32 routes_kernel;
@@ -281,13 +280,13 @@ struct ab_witnesses {
 struct ab_host {
 	__u64 opened;
 	__u64 closed;
-	__u64 opened_ns;   /* its latest attempt to open a flow */
-	__u64 fallback_ns; /* when it has used none of what it may give to the kernel's NAT: new flows, ... */
-	__u64 unknown_ns;  /* ... and segments of flows nobody knows */
-	__u32 id;	   /* of no other host, also after this one is forgotten */
+	__u64 opened_ns;   /* last attempt to open a flow */
+	__u64 fallback_ns; /* when its buckets for the kernel's NAT are full again: of new flows, ... */
+	__u64 unknown_ns;  /* ... and of segments of unknown flows */
+	__u32 id;	   /* unique, also after the host was removed */
 	__u32 embryo_head; /* the number of its next embryo */
 	__u32 embryo_tail; /* no embryo has a lower number */
-	__u32 embryos;	   /* of a device: flows that are not confirmed, ended ones too */
+	__u32 embryos;	   /* of a device: unconfirmed flows, including those that have ended */
 	__u32 mappings;	   /* live UDP and ICMP mappings, each with an external port of its own */
 	__u32 permissions; /* further remote addresses of its mappings */
 };
@@ -301,11 +300,11 @@ struct ab_prefix {
 
 /* Measurements of a prefix over one link: see policy/paths.h. */
 struct ab_path {
-	__u64 learned_ns;  /* when a flow has told last; 0: none has */
-	__u64 asked_ns;	   /* when a flow was last sent for nothing else than to tell; 0: none was */
+	__u64 learned_ns;  /* last measurement; 0: none */
+	__u64 asked_ns;	   /* when a flow was last sent only to measure; 0: never */
 	__u32 response_us; /* from SYN to SYN/ACK, smoothed */
 	__u16 samples;	   /* SYNs answered, ... */
-	__u16 failures;	   /* ... and repeated before an answer; of either, 65535 may be more */
+	__u16 failures;	   /* ... and retransmitted without an answer; 65535 may be more */
 };
 
 struct ab_paths {
@@ -323,7 +322,7 @@ struct ab_silence {
 struct ab_loser {
 	__u32 isn;   /* of its SYN */
 	__u32 class; /* of its flow */
-	__u32 sent;  /* as ab_syn_sent(), if the answer of another beat its own; 0: its answer tells nothing */
+	__u32 sent;  /* as ab_syn_sent(), if another answer came first; 0: its answer measures nothing */
 };
 
 /* A new connection of a class that surveys its destinations. */
@@ -345,7 +344,7 @@ struct ab_question_key {
 struct ab_question {
 	__u32 number; /* of the RST that answers it, host order */
 	__u32 sent;   /* as ab_syn_sent() */
-	__u32 class;  /* for which it is known how long */
+	__u32 class;  /* whose lifetime applies */
 	__u32 zero;
 };
 
@@ -353,8 +352,8 @@ struct ab_question {
 struct ab_class {
 	__u64 opened;
 	__u64 closed;
-	__u64 dropped; /* packets that would have opened a flow, had the class had a link */
-	__u64 refused; /* the same for want of a share of its quota */
+	__u64 dropped; /* packets that opened no flow because the class had no link */
+	__u64 refused; /* the same because of its quota */
 };
 
 #define AB_CLASS_NAME_MAX 32
@@ -368,9 +367,9 @@ struct ab_class_name {
 struct ab_table {
 	__u64 confirmed;
 	__u64 forgotten;
-	__u64 evicted;	   /* embryos that made room for others of their host */
+	__u64 evicted;	   /* embryos evicted for others of their host */
 	__u64 hosts;	   /* ids given to hosts */
-	__u64 fallback_ns; /* as ab_host.fallback_ns, of all hosts */
+	__u64 fallback_ns; /* as ab_host.fallback_ns, for all hosts */
 	__u64 secret;	   /* of recent.h */
 };
 
@@ -394,21 +393,21 @@ struct ab_visit {
  * have expired, as often as there are any, then once for the hosts.
  */
 struct ab_sweep {
-	__u64 expired;	/* flows forgotten because their timer ran out */
+	__u64 expired;	/* flows removed because their timer expired */
 	__u32 count;	/* in: keys to visit */
-	__u32 pressure; /* in: closed flows go at once, not after the transitory timer */
-	__u32 is_last;	/* in: hosts without flows go as well */
+	__u32 pressure; /* in: remove closed flows at once, not after the transitory timer */
+	__u32 is_last;	/* in: remove hosts without flows as well */
 	__u32 zero;
 };
 
 /* Arguments and results of `end_link`, which is run as often as there are flows to end. */
 struct ab_ending {
 	__u64 ended;		/* live flows */
-	__u64 opened_before_ns; /* in: flows of later stay */
-	__u64 seen_before_ns;	/* in: so do those with a packet of later */
-	__u64 classes;		/* in: flows of others stay; bit c: class c */
-	__u32 link;		/* in: whose flows end */
-	__u32 families;		/* in: flows of others stay; bit f: family f */
+	__u64 opened_before_ns; /* in: keep flows opened later */
+	__u64 seen_before_ns;	/* in: keep flows with a later packet */
+	__u64 classes;		/* in: keep flows of other classes; bit c: class c */
+	__u32 link;		/* in: the link whose flows end */
+	__u32 families;		/* in: keep flows of other families; bit f: family f */
 	__u32 count;		/* in: keys to visit */
 	__u32 unfinished;	/* the ring was full: run again */
 };
@@ -416,10 +415,10 @@ struct ab_ending {
 /* An upgrade (gateway/former.h): what user space says about it, and the arguments and results of `migrate`, which is run as often
  * as there are entries in the former tables. */
 struct ab_upgrade {
-	__u64 flows;	   /* that came over by it, or were over already */
-	__u64 permissions; /* the same of them */
+	__u64 flows;	   /* taken over by it, or already ended */
+	__u64 permissions; /* the same for permissions */
 	__u32 count;	   /* in: keys to visit */
-	__u32 taken;	   /* the new programs carry the packets */
+	__u32 taken;	   /* the new programs handle the packets */
 };
 
 /* A TCP flow that ended with its link, with the data for a RST towards the LAN. */
@@ -441,7 +440,7 @@ struct ab_explanation {
 	__u32 hash;
 	__u16 bound; /* the flow exists already */
 	__u16 class;
-	__u32 count;  /* the numbers the choice was made from, of so many links, ... */
+	__u32 count;  /* number of links with the following values, ... */
 	__u64 usable; /* ... of which these take new flows */
 	__u32 weight[AB_MAX_LINKS];
 	__u32 load[AB_MAX_LINKS];

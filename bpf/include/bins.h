@@ -35,9 +35,9 @@ struct ab_drr {
 /* How the sublink of a packet is chosen. */
 enum ab_spread {
 	AB_SPREAD_HASH = 0,	  /* SH */
-	AB_SPREAD_BINS = 1,	  /* by the table, which DH and DHFV keep */
-	AB_SPREAD_RENDEZVOUS = 2, /* weighted, of the flow's hash */
-	AB_SPREAD_FLOWLET = 3,	  /* weighted at random, anew after every gap of a bin */
+	AB_SPREAD_BINS = 1,	  /* by the table that DH and DHFV maintain */
+	AB_SPREAD_RENDEZVOUS = 2, /* weighted, by the flow's hash */
+	AB_SPREAD_FLOWLET = 3,	  /* at random by weight, again after each gap of a bin */
 	AB_SPREAD_PACKET = 4,	  /* packet by packet, by deficit round robin */
 };
 
@@ -71,8 +71,8 @@ struct ab_sublink {
 /* Packets and bytes sent over one sublink; per CPU. */
 struct ab_carried {
 	__u64 packets; /* GSO segments counted one by one */
-	__u64 bytes;   /* as the sublink's queue counts them, with their Ethernet headers */
-	__u64 opened;  /* TCP segments with SYN: of a connection one in each direction, unless it is sent again */
+	__u64 bytes;   /* with Ethernet headers, as the sublink's queue counts them */
+	__u64 opened;  /* TCP segments with SYN: one per connection and direction, and one per retransmission */
 };
 
 /* Every way a packet can leave the trunk program: X(name, fate, words). */

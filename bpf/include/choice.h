@@ -43,22 +43,21 @@ enum ab_why {
 	AB_WHY_BEST = 3,
 	AB_WHY_RANDOM = 4,
 	AB_WHY_HASH = 5,
-	AB_WHY_RETRIED = 6,   /* all usable targets were to be avoided: that was forgotten */
+	AB_WHY_RETRIED = 6,   /* all usable targets were to be avoided, so all were allowed */
 	AB_WHY_ROUTE = 7,     /* a specific route of the host names the link */
 	AB_WHY_SESSION = 8,   /* the same pair of addresses already uses it */
 	AB_WHY_HOST = 9,      /* the same LAN host already uses it */
-	AB_WHY_ENDPOINT = 10, /* the LAN endpoint stands for one there already; LAN to LAN: or the other's does */
+	AB_WHY_ENDPOINT = 10, /* the LAN endpoint has an external endpoint there; LAN to LAN: or the other's has */
 	AB_WHY_TABLE = 11,
 	AB_WHY_RANDOM_TWO = 12,
 	AB_WHY_TURN = 13,
-	AB_WHY_RACE =
-		14, /* its SYN takes all that take new flows, beginning with this one; the first answer binds it */
-	AB_WHY_RESPONSE = 15, /* of those that are known it answers fastest for the destination's prefix */
-	AB_WHY_UNKNOWN = 16,  /* what it is for the destination's prefix is not known, and this flow is to tell */
+	AB_WHY_RACE = 14,     /* its SYN takes all usable targets, beginning with this one; the first answer binds it */
+	AB_WHY_RESPONSE = 15, /* fastest response for the destination's prefix among the measured targets */
+	AB_WHY_UNKNOWN = 16,  /* not measured for the destination's prefix; this flow measures it */
 	AB_WHY_PROBED =
-		17, /* a probe takes all that take new flows, beginning with this one; the first to be answered takes the SYN */
-	AB_WHY_SOONEST = 18, /* a flow is expected to be done there first */
-	AB_WHY_LOSS = 19,    /* of those that are known it has the least response time times the root of loss */
+		17, /* a probe takes all usable targets, beginning with this one; the SYN takes that of the first answer */
+	AB_WHY_SOONEST = 18, /* a flow is expected to finish there first */
+	AB_WHY_LOSS = 19,    /* least response time * sqrt(loss) among the measured targets */
 };
 
 /*
@@ -82,7 +81,7 @@ struct ab_target {
 
 /* What happens to a new flow if no target of its class is left. */
 enum ab_without {
-	AB_WITHOUT_REFUSE = 0, /* its host is told */
+	AB_WITHOUT_REFUSE = 0, /* its host gets an error */
 	AB_WITHOUT_DROP = 1,
 	AB_WITHOUT_KERNEL = 2, /* the kernel's own NAT carries it */
 };
@@ -103,18 +102,18 @@ struct ab_choice {
 	__u32 spares;	      /* tiers in `spare` */
 	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 races;	      /* connections a second whose SYN may take all targets at once (policy/race.h); 0: none */
-	__u32 holds;	      /* ... or waits while a probe does, and takes the target whose probe is answered first */
-	__u32 flow_us; /* AB_DISPATCH_SOONEST: what a flow takes alone on the target of the greatest weight ... */
-	__u32 rounds;  /* ... beside so many round trips to its destination */
-	__u32 surveys; /* what is known of a prefix is told by probes alone, of the destinations that are used most */
-	__u32 by_loss; /* what SYNs have told of loss counts beside response times (policy/loss.h) */
+	__u32 holds;	      /* ... or waits while probes do, and takes the target whose probe is answered first */
+	__u32 flow_us; /* AB_DISPATCH_SOONEST: time of a flow alone on the target with the greatest weight, ... */
+	__u32 rounds;  /* ... plus this number of response times */
+	__u32 surveys; /* only probes of popular destinations measure prefixes */
+	__u32 by_loss; /* loss of SYNs counts beside response times (policy/loss.h) */
 	__u32 zero;
-	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
-	__u64 lifetime_ns; /* what is told of the way to a prefix is known for so long (policy/paths.h); 0: nobody tells anything */
-	struct ab_set usable;		   /* take new flows */
-	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
-	struct ab_set working;		   /* take new flows of some class: a route of the host may bind to any */
-	__be16 except[AB_EXCEPT_MAX];	   /* remote ports; the rest is zero */
+	__u64 session_ns;     /* a session is forgotten this long after its last flow began; 0: only for lack of room */
+	__u64 lifetime_ns;    /* how long a measurement of a prefix is valid (policy/paths.h); 0: nothing is measured */
+	struct ab_set usable; /* take new flows */
+	struct ab_set spare[AB_SPARE_MAX]; /* take flows that have failed on `usable` and the tiers before */
+	struct ab_set working; /* take new flows of some class: routes of the host may bind flows to any of these */
+	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
 	struct ab_target target[AB_MAX_TARGETS];
 };
 
@@ -146,21 +145,21 @@ struct ab_leader {
 
 /* What is known of a flow for which a target is chosen. */
 struct ab_request {
-	struct ab_set avoid;   /* failed this very flow (WSDM), or cannot take it */
-	struct ab_set pool;    /* of the choice itself: what it is made among, ... */
-	struct ab_leader best; /* ... how far it has come, ... */
+	struct ab_set avoid;   /* failed for this flow (WSDM), or cannot take it */
+	struct ab_set pool;    /* during the choice: the candidates, ... */
+	struct ab_leader best; /* ... the best so far, ... */
 	__u32 hash;	       /* ab_hash_for() the flow, where ab_goes_by_hash() */
 	__u32 draw;	       /* the number of choices so far where ab_takes_turns(), else uniform */
-	__u16 route;	       /* that the route of the destination binds the flow to, or AB_NO_TARGET */
-	__u16 session;	       /* that an earlier flow binds it to, or AB_NO_TARGET */
-	__u16 endpoint;	       /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
-	__u16 retried;	       /* ... and whether what was to be avoided is forgotten */
-	__u32 race;    /* its SYN is to take all of the pool, and ab_request.draw is the number of choices so far */
-	__u32 fresh;   /* links whose response time for its destination is known, as bits, ... */
-	__u32 unknown; /* ... and those that it may be sent over to tell */
-	__u32 untold;  /* 1: it tells, and nothing was ever told of its destination */
+	__u16 route;	       /* target bound by the route of the destination, or AB_NO_TARGET */
+	__u16 session;	       /* target bound by an earlier flow of the session, or AB_NO_TARGET */
+	__u16 endpoint;	       /* target bound by an earlier flow of the LAN endpoint, or AB_NO_TARGET */
+	__u16 retried;	       /* ... and whether those to be avoided are allowed */
+	__u32 race;	       /* its SYN takes the whole pool, and ab_request.draw is the number of choices so far */
+	__u32 fresh;	       /* links with a valid response time for its destination, as bits, ... */
+	__u32 unknown;	       /* ... and those over which it may be sent to measure */
+	__u32 untold;	       /* 1: it measures, and its destination was never measured */
 	__u32 response_us[AB_MAX_LINKS]; /* of the links of `fresh`, ... */
-	__u16 loss[AB_MAX_LINKS];	 /* ... and where that counts, how much is lost: ab_loss() */
+	__u16 loss[AB_MAX_LINKS];	 /* ... and their loss, if that counts: ab_loss() */
 };
 
 struct ab_decision {

@@ -22,12 +22,12 @@
 struct ab_traits {
 	union ab_addr src;
 	union ab_addr dst;
-	__be16 sport; /* ICMP: any, no rule looks at it */
+	__be16 sport; /* ICMP: any value, no rule matches it */
 	__be16 dport;
 	__u8 proto;
 	__u8 dscp; /* the upper six bits of the traffic class */
 	__u16 zero;
-	__u32 ifindex; /* the LAN device it came by; 0: the host's own traffic */
+	__u32 ifindex; /* the LAN device from which it came; 0: the host's own traffic */
 };
 
 /* A binary search among this many pieces takes AB_RULE_STEPS comparisons. */
@@ -57,16 +57,16 @@ struct ab_rules_by_port {
 struct ab_rules_by_device {
 	__u32 ifindex; /* 0: the place is free */
 	__u32 zero;
-	__u64 set; /* of those that name it */
+	__u64 set; /* the rules that name it */
 };
 
 #define AB_RULE_DEVICES_MAX 16
 
 /* All rules. Replaced as a whole when they change; schedules only change `active`. */
 struct ab_rules {
-	__u64 active;		    /* whose schedule holds; 0: there is no rule, and nothing else is looked at */
-	__u64 own;		    /* in place of src.set, for the host's own traffic */
-	__u64 any_device;	    /* that name no device */
+	__u64 active;	  /* rules that are active by schedule; 0: there is no rule, and nothing else is read */
+	__u64 own;	  /* in place of src.set, for the host's own traffic */
+	__u64 any_device; /* rules that name no device */
 	__u8 class[AB_MAX_CLASSES]; /* of each rule */
 	struct ab_rules_by_device device[AB_RULE_DEVICES_MAX];
 	__u64 proto[256];

@@ -32,17 +32,17 @@ struct ab_virtual {
 };
 
 enum ab_server_flags {
-	AB_SERVER_POINT_TO_POINT = 1 << 0, /* its device is of layer 3: no neighbour to resolve */
+	AB_SERVER_POINT_TO_POINT = 1 << 0, /* its device has no Ethernet: no neighbour to resolve */
 };
 
 /* A server, at AB_SERVER_PLACE. It keeps its place as long as it has connections. */
 struct ab_server {
 	union ab_addr address;
 	union ab_addr next_hop;
-	__u32 ifindex; /* 0: nothing leads to it */
+	__u32 ifindex; /* 0: it has no route */
 	__be16 port;
 	__u16 flags;	     /* enum ab_server_flags */
-	__u64 opened_before; /* connections of others that had the place: for people */
+	__u64 opened_before; /* connections of former servers at this place, for display */
 };
 #define AB_SERVER_PLACE(service, target) ((service)*AB_MAX_TARGETS + (target))
 #define AB_SERVERS_MAX (AB_MAX_SERVICES * AB_MAX_TARGETS)
@@ -56,7 +56,7 @@ enum ab_connection_state {
 	AB_CONNECTION_ESTABLISHED = 1 << 1, /* the client has acknowledged that */
 	AB_CONNECTION_FIN_CLIENT = 1 << 2,
 	AB_CONNECTION_FIN_SERVER = 1 << 3,
-	AB_CONNECTION_CLOSED = 1 << 4, /* by both, or reset: counted as closed, and kept for what is still under way */
+	AB_CONNECTION_CLOSED = 1 << 4, /* by both ends, or reset: counted as closed, and kept for late segments */
 };
 
 struct ab_connection {
@@ -68,7 +68,7 @@ struct ab_connection {
 	__be16 other_port;
 	__u16 service;
 	__u16 server;
-	__u8 layer3; /* of the device by which the client's packets come: it has no Ethernet */
+	__u8 layer3; /* the device from which the client's packets come has no Ethernet */
 	__u8 zero;
 	__u32 ifindex;	   /* that device */
 	__u32 state;	   /* client's entry */
@@ -84,7 +84,7 @@ struct ab_connection {
 
 /* Arguments and results of `sweep_connections`, which user space runs and which is not attached to a device. */
 struct ab_service_sweep {
-	__u64 expired; /* connections forgotten */
+	__u64 expired; /* connections removed */
 	__u32 count;   /* in: keys to visit */
 	__u32 zero;
 };

@@ -190,10 +190,10 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 
 /* How to treat a SYN whose flow exists. */
 enum ab_syn {
-	AB_SYN_FOLLOWS = 0, /* nothing: the flow is answered or alive */
-	AB_SYN_AGAIN = 1,   /* sent again, over the same target */
-	AB_SYN_GOES_ON = 2, /* sent again: the attempt is to go on over another target */
-	AB_SYN_ANEW = 3,    /* of another connection: the flow is over */
+	AB_SYN_FOLLOWS = 0, /* belongs to the flow, which was answered or is alive */
+	AB_SYN_AGAIN = 1,   /* retransmitted over the same target */
+	AB_SYN_GOES_ON = 2, /* retransmitted: the attempt continues over another target */
+	AB_SYN_ANEW = 3,    /* begins another connection: the flow is over */
 };
 
 /*

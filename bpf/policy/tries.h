@@ -33,11 +33,11 @@
 
 /* What an answer means for the attempt. */
 enum ab_answer {
-	AB_ANSWER_FOREIGN = 0, /* its try is none of this attempt */
+	AB_ANSWER_FOREIGN = 0, /* its try does not belong to this attempt */
 	AB_ANSWER_FIRST = 1,   /* its try wins, if it can be claimed */
-	AB_ANSWER_AGAIN = 2,   /* of the try that has won */
-	AB_ANSWER_LATE = 3,    /* another try has won: to be reset */
-	AB_ANSWER_BUSY = 4,    /* the tries are claimed: as if lost on the way */
+	AB_ANSWER_AGAIN = 2,   /* belongs to the try that has won */
+	AB_ANSWER_LATE = 3,    /* another try has won: it is reset */
+	AB_ANSWER_BUSY = 4,    /* the tries are claimed: it is dropped */
 };
 
 /* The number of a try over a link; never zero. */
