@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Whom a frame is for. A device hears more than its own frames: in promiscuous mode, on a hub, flooded by a switch, and what the host
- * itself has sent by multicast. As everywhere in Linux those are nobody's here: the kernel has marked them, and judges them.
+ * To whom a frame is addressed. A device receives more than its own frames: in promiscuous mode, on a hub, flooded by a switch, and
+ * multicast that the host itself has sent. The kernel has marked these (skb->pkt_type), and they are left to it, as everywhere in
+ * Linux.
  */
 #ifndef ANABRANCH_ADDRESSEE_H
 #define ANABRANCH_ADDRESSEE_H
@@ -13,18 +14,18 @@
 #include "rival.h"
 #include "turn.h"
 
-/* Hardware addresses of devices above a device of the gateway's, such as a virtual router's (RFC 9568 section 7.3) on a macvlan: what is
- * for them is for this host, though not for the device's own address. User space fills it. */
+/* Hardware addresses of devices on top of one of the gateway's devices, such as that of a virtual router (RFC 9568 section 7.3) on
+ * a macvlan: frames to them are for this host, although not to the device's own address. User space fills it. */
 AB_MAP(own_macs, BPF_MAP_TYPE_HASH, AB_OWN_MACS_MAX, struct ab_own_mac, __u32, BPF_F_NO_PREALLOC);
 
-/* Whether it came back by a redirect of ours: it has the Ethernet header that it had on another device. */
+/* Whether a redirect of ours sent it back: then it still has the Ethernet header that it had on another device. */
 static __always_inline int has_come_back(const struct __sk_buff *skb)
 {
 	__u32 kind = skb->mark & AB_MARK_KIND;
 	return kind == AB_TAIL_MARK || kind == AB_HAIRPIN_MARK || kind == AB_RIVAL_MARK;
 }
 
-/* A frame that is not for the address of its device. 0, or the reason to leave it to the kernel. */
+/* Checks a frame that is not addressed to its device. Returns 0, or the reason to leave it to the kernel. */
 static __noinline int judge_addressee(struct __sk_buff *skb)
 {
 	struct ab_own_mac key = { .ifindex = skb->ifindex };

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Who may open a flow, and what becomes of those who may not. */
+/* Decides who may open a flow, and what happens to those who may not. */
 #ifndef ANABRANCH_ADMIT_H
 #define ANABRANCH_ADMIT_H
 
 #include "port.h"
 #include "recent.h"
 
-/* No reason: the packet answers what came by the prefix of a link, and leaves there by itself. */
+/* No reason: the packet is the answer to one that came by a link's prefix, and leaves there without a flow. */
 #define BY_PREFIX (-3)
 
 #define SECOND_NS 1000000000ull
 
-/* What a bucket holds when full and how fast it fills, both as time: a token is worth the time in which one comes. */
+/* A token bucket: its size and its rate, both as times. A token is the time in which one is added. */
 struct rate {
 	__u64 token_ns;
 	__u64 full_ns;
@@ -20,12 +20,12 @@ struct rate {
  * minutes, and the gateway itself needs it. */
 static const struct rate fallback_of_host = { SECOND_NS / 64, 8 * SECOND_NS };
 static const struct rate fallback_of_all = { SECOND_NS / 1024, 4 * SECOND_NS };
-/* Segments of a host that may be of flows the kernel's NAT has. */
+/* Segments of one host that may belong to flows of the kernel's NAT. */
 static const struct rate unknown_of_host = { SECOND_NS / 256, 4 * SECOND_NS };
 
 /*
- * The links of pairs of hosts that speak, beside what the programs carry, a protocol that they do not: the remote end expects both
- * from one address. Whose control connections tell is is_control's to say.
+ * The link of each pair of hosts that uses a protocol that the programs do not carry, beside connections that they do: the remote
+ * end expects both from the same address. is_control() says which connections bind a pair to their link.
  */
 struct ab_pair_key {
 	union ab_addr local;
@@ -35,13 +35,15 @@ AB_MAP(pairs, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_pair_key, __u32, 0);
 
 #define PORT_PPTP 1723
 
-/* TCP to PPTP's port sets up GRE of which the kernel's NAT can tell calls apart only if its helper sees this connection (RFC 2637). */
+/* A connection to PPTP's port negotiates GRE calls, which the kernel's NAT can only distinguish if its helper sees this connection
+ * (RFC 2637). */
 static __always_inline int is_pptp(const struct packet *p)
 {
 	return p->dport == bpf_htons(PORT_PPTP) && p->proto == IPPROTO_TCP;
 }
 
-/* What sets up, for its two hosts, what has no ports: IKE for ESP and AH (RFC 7296), L2TP for itself over ESP (RFC 3193), PPTP. */
+/* Connections that negotiate a protocol without ports between the same two hosts: IKE for ESP and AH (RFC 7296), L2TP for itself
+ * over ESP (RFC 3193), PPTP. */
 static __always_inline int is_control(const struct packet *p)
 {
 	if (p->proto != IPPROTO_UDP)
@@ -49,7 +51,7 @@ static __always_inline int is_control(const struct packet *p)
 	return p->dport == bpf_htons(500) || p->dport == bpf_htons(4500) || p->dport == bpf_htons(1701);
 }
 
-/* From here on what else its two hosts say takes this link. */
+/* Binds the other traffic of the packet's two hosts to this link from now on. */
 __noinline int bind_pair(struct packet *p, __u32 link)
 {
 	if (!p || !is_control(p))
@@ -58,7 +60,7 @@ __noinline int bind_pair(struct packet *p, __u32 link)
 	return bpf_map_update_elem(&pairs, &key, &link, BPF_ANY);
 }
 
-/* The link of the packet's pair, plus one; 0: any will do. */
+/* The link of the packet's two hosts, plus one; 0: any link. */
 __noinline int link_of_pair(struct packet *p)
 {
 	if (!p)
@@ -69,17 +71,17 @@ __noinline int link_of_pair(struct packet *p)
 	return link && link->flags & AB_LINK_PRESENT ? *found + 1 : 0;
 }
 
-/* Flows that were given to the kernel's NAT, by their LAN keys. */
+/* LAN keys of flows that were given to the kernel's NAT. */
 AB_MAP(fallbacks, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
 
-/* Takes a token from a bucket that is full at `*full_at`. Whether there was one. */
+/* Takes a token from a bucket that is full again at `*full_at`. Returns whether there was one. */
 static __always_inline int take_token(__u64 *full_at, __u64 now, const struct rate *rate)
 {
 	__u64 at = *full_at, next = (at > now ? at : now) + rate->token_ns;
 	return next - now <= rate->full_ns && __sync_val_compare_and_swap(full_at, at, next) == at;
 }
 
-/* Names the sender of `p` as s->host_key. */
+/* Writes the owner of the flows of p's sender to s->host_key. */
 static __always_inline void name_sender(struct flow_room *s, const struct packet *p)
 {
 	make_host_key(&s->host_key, s->opening.lan_ifindex, s->opening.mac);
@@ -87,7 +89,7 @@ static __always_inline void name_sender(struct flow_room *s, const struct packet
 		s->host_key.address = host_address(&p->src);
 }
 
-/* Who opens a flow by `packet`, and holds it then. */
+/* The host, and its device, that opens a flow and will own it. */
 struct opener {
 	struct __sk_buff *skb;
 	struct packet *packet;
@@ -95,7 +97,7 @@ struct opener {
 	struct ab_host *device; /* NULL: devices have no shares */
 };
 
-/* False if they are new and there is no room for them. */
+/* Finds the opener's entries, or creates them. False if there is no room for new ones. */
 static __always_inline int find_opener(struct flow_room *s, const struct ab_settings *set, struct opener *o)
 {
 	o->host = o->device = NULL;
@@ -110,8 +112,8 @@ static __always_inline int find_opener(struct flow_room *s, const struct ab_sett
 	return o->host != NULL;
 }
 
-/* Counts the flow of the host of s->host_key against its share of the class, where that has a quota. 0, or the reason why it may
- * not be. Verified by itself: what follows need not know whether there is one. */
+/* Counts the flow against the share that its host (s->host_key) has of the class, if the class has a quota. Returns 0, or the
+ * reason to refuse. A global function, so that the verifier does not follow the rest twice. */
 __noinline int reserve_share(__u32 class)
 {
 	struct flow_room *s = flow_room();
@@ -149,7 +151,7 @@ __noinline int return_share(__u32 class)
 	return 0;
 }
 
-/* Counts the flow against who opens it. 0, or the reason why they may not, with nothing counted. */
+/* Counts the flow against its opener. Returns 0, or the reason to refuse; then nothing is counted. */
 static __noinline int admit(struct flow_room *s, const struct ab_settings *set, struct opener *o)
 {
 	if (!find_opener(s, set, o))
@@ -179,7 +181,7 @@ static __always_inline void give_back(const struct flow_room *s, const struct op
 	return_share(s->opening.class);
 }
 
-/* Which way around a refusal there is by the kernel's NAT; 0: none. */
+/* Which fallback of the kernel's NAT applies to a refusal; 0: none. */
 static __always_inline int way_around(int refused)
 {
 	switch (refused) {
@@ -206,7 +208,7 @@ static __always_inline int way_around(int refused)
 	}
 }
 
-/* Whether the host, and all together, may give one more flow to the kernel: 0, or the reason why not. */
+/* Whether the host, and all hosts together, may give one more flow to the kernel. Returns 0, or the reason why not. */
 static __always_inline int pay_fallback(struct ab_host *host, int way)
 {
 	__u64 now = tick_ns();
@@ -219,8 +221,8 @@ static __always_inline int pay_fallback(struct ab_host *host, int way)
 }
 
 /*
- * What the kernel's NAT carries instead of the flow of s->lan_key and the host of s->host_key, if it is there for that:
- * connectivity without balancing (Guo, "state exhaustion"). A flow is paid for once.
+ * Gives the flow of s->lan_key and the host of s->host_key to the kernel's NAT, if that is configured:
+ * connectivity without balancing (Guo, "state exhaustion"). A flow takes a token only once.
  */
 __noinline int fall_back(int refused)
 {

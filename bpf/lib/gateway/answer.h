@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the gateway says itself, always back to the host that asked: ICMP errors (RFC 792, RFC 1812 section 4.3)
- * and RSTs for segments of flows it does not know. The packet that asked becomes the answer.
+ * Packets that the gateway itself sends, always back to the sender: ICMP errors (RFC 792, RFC 1812 section 4.3)
+ * and RSTs for segments of unknown flows. The packet becomes its own answer.
  */
 #ifndef ANABRANCH_ANSWER_H
 #define ANABRANCH_ANSWER_H
@@ -11,12 +11,12 @@
 #include "../packet/ambient.h"
 #include "turn.h"
 
-/* Quoted: the IPv4 header and enough of the transport header for every sender to find its socket. */
+/* Bytes of the transport header in an error, enough for every sender to find its socket. */
 #define QUOTED_TRANSPORT 20
 #define ANSWER_TTL 64
 /*
- * ICMP answers are bounded (RFC 1812 section 4.3.2.8), for each source and for the LAN and the links in sum. Path MTU
- * discovery has a budget of its own, so that nothing else uses it up.
+ * ICMP answers are rate-limited (RFC 1812 section 4.3.2.8), for each source, and in total for the LAN and for the links. Path MTU
+ * discovery has a limit of its own, so that other errors cannot use it up.
  */
 #define SOURCE_INTERVAL_NS 10000000ull
 #define SOURCE_BURST_NS (100 * SOURCE_INTERVAL_NS)
@@ -25,7 +25,7 @@
 
 enum answer_kind { ANSWER_TOO_BIG, ANSWER_OTHER, ANSWER_KINDS };
 
-/* When all of a source's answers will be at its disposal again. */
+/* When all answers of a source's bucket are available again. */
 struct ab_budget {
 	__u64 full_ns[ANSWER_KINDS];
 };
@@ -41,7 +41,7 @@ static __always_inline int spend(__u64 *full_ns, __u64 now, __u64 interval, __u6
 	return 1;
 }
 
-/* Who a budget is of. Of IPv6 a /64 may be one host's, or that of all hosts of a LAN, which their cards tell apart. */
+/* The owner of a bucket. An IPv6 /64 may belong to one host, or to all hosts of a LAN, which are then told apart by their MAC. */
 static __always_inline union ab_addr budget_owner(struct __sk_buff *skb, const struct packet *p)
 {
 	union ab_addr owner = host_address(&p->src);
@@ -50,7 +50,7 @@ static __always_inline union ab_addr budget_owner(struct __sk_buff *skb, const s
 	return owner;
 }
 
-/* Whether the source of `p`, which is on a link or in the LAN, is to have an answer of this kind. */
+/* Whether the source of `p`, which is on a link or in the LAN, may get an answer of this kind. */
 __noinline int may_answer(struct __sk_buff *skb, struct packet *p, __u32 is_link, __u32 kind)
 {
 	if (!p)
@@ -77,13 +77,13 @@ static __always_inline void swap_macs(struct ethhdr *eth)
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 }
 
-/* Sends what a turned packet has become to the LAN host it came from. */
+/* Sends the answer to a hairpinned packet to the LAN host that sent the packet. */
 static __always_inline int turn_back(struct __sk_buff *skb, struct packet *p)
 {
 	return turn_to(skb, p, link_of_sender(p));
 }
 
-/* Sends what the packet has become to where it came from. */
+/* Sends the answer to where the packet came from. */
 static __always_inline int send_back(struct __sk_buff *skb, struct packet *p)
 {
 	struct cursor cursor = cursor_of(skb);
@@ -133,7 +133,7 @@ static __always_inline void fill_ipv6(struct ipv6hdr *ip, __u8 proto, __u32 payl
 	__builtin_memcpy(&ip->daddr, dst, sizeof(*dst));
 }
 
-/* The IP header of an answer from `own`, back to the source of `p`, and what its transport checksum counts of it. */
+/* Fills the IP header of an answer from `own` to the source of `p`. Returns what its transport checksum counts of it. */
 static __always_inline __u64 fill_answer(struct answer_head *head, const struct packet *p, const union ab_addr *own,
 					 __u8 proto, __u32 payload)
 {
@@ -145,13 +145,13 @@ static __always_inline __u64 fill_answer(struct answer_head *head, const struct 
 	if (proto == IPPROTO_ICMP)
 		return 0;
 	__u64 sum = (__u64)bpf_htonl((__u32)proto) + bpf_htonl(payload);
-	/* The mapped prefix counts as nothing (0xffff). */
+	/* The prefix of a mapped address counts as nothing (0xffff). */
 	for (__u32 i = 0; i < 4; i++)
 		sum += (__u64)own->word[i] + p->src.word[i];
 	return sum;
 }
 
-/* ICMP as ICMPv6 says it. */
+/* The type and code of ICMPv6 for those of ICMP. */
 static __always_inline __u32 icmp6_kind(__u32 type_code)
 {
 	switch (type_code) {
@@ -172,11 +172,11 @@ static __always_inline void fill_icmp(struct icmphdr *icmp, __u32 family, __u32 
 		type_code = icmp6_kind(type_code);
 	icmp->type = type_code >> 8;
 	icmp->code = type_code & 0xff;
-	/* Of ICMP the lower half alone is the MTU (RFC 1191), and none is as long. */
+	/* In ICMP only the lower half is the MTU (RFC 1191), and no MTU is longer. */
 	icmp->un.mtu6 = bpf_htonl(mtu);
 }
 
-/* Writes the head before what the packet has behind it, and sends it back. */
+/* Writes the headers before the quoted part of the packet, and sends it back. */
 static __always_inline int send_answer(struct __sk_buff *skb, struct packet *p, const struct answer_head *head,
 				       __u32 transport)
 {
@@ -190,7 +190,7 @@ static __always_inline int send_answer(struct __sk_buff *skb, struct packet *p, 
 	return send_back(skb, p);
 }
 
-/* Quoted at most: IPv4 with all its options, IPv6 with what extensions go with a TCP header. */
+/* Maximum length of the quoted part: IPv4 with all options, IPv6 with the extensions that fit before a TCP header. */
 #define QUOTED_MAX 128
 
 struct quoted_bytes {
@@ -198,8 +198,8 @@ struct quoted_bytes {
 };
 AB_SCRATCH(quoted_bytes, struct quoted_bytes)
 
-/* Answers with ICMP `type` `code`, or what ICMPv6 has for that; `mtu` is the next hop's, for fragmentation needed. Neither errors
- * nor fragments after the first are answered (RFC 1812 section 4.3.2.7, RFC 4443 section 2.4). */
+/* Answers with ICMP `type` `code`, or the equivalent of ICMPv6. `mtu` is that of the next hop, for "fragmentation needed". Errors
+ * and fragments after the first are not answered (RFC 1812 section 4.3.2.7, RFC 4443 section 2.4). */
 __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_code, __u32 mtu)
 {
 	if (!p)
@@ -233,7 +233,7 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	return send_answer(skb, p, &head, sizeof(head.icmp));
 }
 
-/* Answers a segment, which has an ACK, with the RST of RFC 9293 section 3.5.2, as if from the remote end. */
+/* Answers a segment with an ACK by the RST of RFC 9293 section 3.5.2, as if the remote end sent it. */
 __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The tries of a connection attempt in the tables (policy/tries.h). Each has a link entry, under one external port; the LAN
- * entry is bound to one of them at a time. Whatever ends the race ends the other entries, in `retire_tries` alone.
+ * The tries of a connection attempt in the tables (policy/tries.h). Each try has a link entry, all with the same external port. The
+ * LAN entry is bound to one of them at a time. When the attempt is decided, `retire_tries` alone removes the other entries.
  */
 #ifndef ANABRANCH_ATTEMPT_H
 #define ANABRANCH_ATTEMPT_H
@@ -14,10 +14,10 @@
 #include "former.h"
 #include "stats.h"
 
-/* Tries that are over, by their link key. What answers one is reset, as far as it is remembered. */
+/* Losing tries, by their link keys. An answer to one is reset as long as it is remembered. */
 AB_MAP(losers, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, struct ab_loser, 0);
 
-/* The key of the try over `link`. 0 if the link has no address. */
+/* The key of the try over `link`. Returns 0 if the link has no address. */
 static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab_flow_key *lan_key,
 					const struct ab_flow *lan, __u32 link)
 {
@@ -34,7 +34,7 @@ static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab
 	return 1;
 }
 
-/* A link that changed its address meanwhile may have given the port to somebody else. */
+/* If the link has changed its address meanwhile, another flow may have got the port. */
 static __always_inline int retire_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan, __u32 link)
 {
 	struct ab_flow_key key;
@@ -65,7 +65,7 @@ static long retire_nth(__u32 i, struct retiring *r)
 	return 0;
 }
 
-/* Takes the link entries of all tries but the flow's own out of the tables. */
+/* Removes the link entries of all tries except the flow's own. */
 static __noinline int retire_tries(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
 	struct retiring r = { .lan_key = lan_key, .lan = lan, .tries = lan->tcp.tries };
@@ -92,13 +92,13 @@ static __always_inline int holds_try(const struct ab_flow_key *lan_key, const st
 	return lan->link == link || is_earlier_try(lan_key, lan, link);
 }
 
-/* Whether this CPU may change what `tries` was read of. */
+/* Claims the word of which `tries` was read. Returns whether this CPU may change it. */
 static __always_inline int claim_tries(struct ab_flow *lan, __u32 tries)
 {
 	return __sync_val_compare_and_swap(&lan->tcp.tries, tries, ab_tries_claim(tries)) == tries;
 }
 
-/* Binds a claimed flow to `link`, and lets go of it. */
+/* Binds a claimed flow to `link`, and ends the claim. */
 static __always_inline void bind_to_try(struct ab_flow *lan, const union ab_addr *external, __u32 link, __u32 tries)
 {
 	gauge_add(lan->link, 0, 0, 1);
@@ -108,8 +108,8 @@ static __always_inline void bind_to_try(struct ab_flow *lan, const union ab_addr
 	__sync_lock_test_and_set(&lan->tcp.tries, tries);
 }
 
-/* The first of the probes to be answered is that over the link of `wan_key`: the SYN, which waits, takes that alone. Whether it
- * may. */
+/* The probe over the link of `wan_key` was answered first: the waiting SYN takes only that link. Returns whether it may
+ * be sent. */
 static __noinline int answer_probe(const struct ab_flow_key *lan_key, struct ab_flow *lan,
 				   const struct ab_flow_key *wan_key)
 {
@@ -127,7 +127,8 @@ static __noinline int answer_probe(const struct ab_flow_key *lan_key, struct ab_
 	return 1;
 }
 
-/* The remote end answered the try of `wan_key`, fittingly, by `p`. The flow is its from here on, unless it was another's before. */
+/* `p` answers the try of `wan_key` and matches its SYN. The flow is bound to this try, unless it was bound to another one
+ * before. */
 static __noinline int answer_attempt(struct packet *p, struct ab_flow_key *lan_key, struct ab_flow *lan,
 				     struct ab_flow_key *wan_key)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Fragments that come before the first of their datagram (RFC 4787 REQ-14). Nobody knows yet whose they are, so a copy waits
- * until the first fragment comes, and then arrives once more behind it. A source holds few places, and takes them from
- * itself.
+ * Fragments that come before the first of their datagram (RFC 4787 REQ-14). Their flow is not known yet, so a copy waits until the
+ * first fragment comes, and is then received again after it. A source has few places, and its new fragments replace its own old
+ * ones.
  */
 #ifndef ANABRANCH_EARLY_H
 #define ANABRANCH_EARLY_H
@@ -12,7 +12,7 @@
 #include "maps.h"
 
 #define EARLY_NS 5000000000ull
-/* An Ethernet frame. */
+/* Length of an Ethernet frame. */
 #define EARLY_BYTES 1536
 #define EARLY_PER_SOURCE 16
 
@@ -35,18 +35,18 @@ AB_MAP(early, BPF_MAP_TYPE_LRU_HASH, 1024, struct ab_early_key, struct ab_early,
 
 struct ab_early_source {
 	__u64 latest_ns;
-	__u32 next;  /* the place of its next, modulo EARLY_PER_SOURCE */
+	__u32 next;  /* next place, modulo EARLY_PER_SOURCE */
 	__u32 begun; /* datagrams, see frag.h */
 };
 AB_MAP(early_sources, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_early_key, struct ab_early_source, 0);
 
 struct early_room {
-	struct ab_early_key place;   /* of that datagram, among its source's */
+	struct ab_early_key place;   /* place of the datagram among its source's */
 	struct ab_fragment datagram; /* about to begin */
 	struct ab_fragment_name name;
 	struct ab_fragment_key oldest;
 	struct ab_early piece;
-	__u8 first[EARLY_BYTES]; /* the first fragment, while its packet is sent as others */
+	__u8 first[EARLY_BYTES]; /* the first fragment, while its packet is used to send others */
 };
 AB_SCRATCH(early_room, struct early_room)
 
@@ -66,7 +66,7 @@ static __always_inline struct ab_early_source *early_source(const struct ab_earl
 	return bpf_map_lookup_elem(&early_sources, key);
 }
 
-/* Keeps a copy of the packet. Whether there was room. */
+/* Keeps a copy of the packet. Returns whether there was room. */
 __noinline int hold_early(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	struct early_room *room = early_room();
@@ -96,7 +96,7 @@ struct release {
 	__u32 is_changed;
 };
 
-/* Makes the packet what is held at this place, if it is of the datagram, and lets it arrive once more. */
+/* If this place has a fragment of the datagram, replaces the packet by it, and lets it be received again. */
 static long step_release(__u32 place, struct release *r)
 {
 	r->key.place = place;
@@ -114,7 +114,7 @@ static long step_release(__u32 place, struct release *r)
 	return 0;
 }
 
-/* The first fragment has come: what came before it arrives again. 0, or the reason to drop the first. */
+/* Called for the first fragment: those that wait are received again. Returns 0, or the reason to drop the first fragment. */
 __noinline int release_early(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	struct early_room *room = early_room();

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The order of a host's embryos: all but a few have the next number of their host, and an entry in `embryo_order` for as long as
- * they are embryos. At its share a host's oldest makes room, in a step or two; no other host's ever does.
+ * The order of a host's unconfirmed flows (embryos). All but a few have a number, counted up for each host, and an entry in
+ * `embryo_order` as long as they are unconfirmed. If a host reaches its share, its oldest one is evicted, which takes a step or
+ * two. Flows of other hosts are never evicted for it.
  */
 #ifndef ANABRANCH_EMBRYO_H
 #define ANABRANCH_EMBRYO_H
 
 #include "flow.h"
 
-/* Numbers looked at for one embryo that makes room where there is none left. More are in the order only where user space raised the
+/* Maximum of numbers that are tried to find the oldest one. There are more in the order only if user space raised the
  * share while flows were open. */
 #define ROOM_STEPS 4096
 
-/* Takes an embryo out of the table, unless it is none any more. Verified by itself: s->evicted_lan_key is its key. */
+/* Removes the flow at this position, unless it was confirmed. A global function; the key is in s->evicted_lan_key. */
 __noinline int take_embryo(const struct ab_embryo_key *place)
 {
 	struct flow_room *s = flow_room();
@@ -25,7 +26,7 @@ __noinline int take_embryo(const struct ab_embryo_key *place)
 	return 1;
 }
 
-/* Takes the embryo at `place` out of the table, if it is there. Whether it was. */
+/* Removes the flow at `place`, if there is one. Returns whether there was. */
 static __always_inline int evict_embryo(struct flow_room *s, struct ab_embryo_key *place)
 {
 	struct ab_flow_key *found = bpf_map_lookup_elem(&embryo_order, place);
@@ -47,7 +48,7 @@ struct eviction {
 	__u32 evicted;
 };
 
-/* One step along the order, from the oldest. Stops at an embryo, or at the end. */
+/* One step through the order, from the oldest. Stops at an unconfirmed flow, or at the end. */
 static long evict_next(__u32 step, struct eviction *e)
 {
 	(void)step;
@@ -62,7 +63,7 @@ static long evict_next(__u32 step, struct eviction *e)
 	return e->evicted;
 }
 
-/* Evicts the oldest of the host's embryos, at most `steps` along their order. Whether there was one. */
+/* Evicts the oldest unconfirmed flow of the host, after at most `steps` steps. Returns whether there was one. */
 __noinline int evict_oldest(struct ab_host *host, __u32 steps)
 {
 	struct eviction e = { .host = host };
@@ -72,7 +73,7 @@ __noinline int evict_oldest(struct ab_host *host, __u32 steps)
 	return e.evicted;
 }
 
-/* Counts an embryo among at most `limit` without a place. Whether it did. */
+/* Counts the flow as one without a position, of which there are at most `limit`. Returns whether it was counted. */
 static __always_inline int stays_unordered(__u32 host, __u32 limit)
 {
 	__u32 *count = unordered_of(host);
@@ -84,7 +85,7 @@ static __always_inline int stays_unordered(__u32 host, __u32 limit)
 	return 0;
 }
 
-/* The next number of the host, and room for it in its share. */
+/* The next number of the host, after making room in its share. */
 static __always_inline __u32 next_embryo(struct ab_host *host, __u32 share)
 {
 	__u32 number = __sync_fetch_and_add(&host->embryo_head, 1);
@@ -93,8 +94,8 @@ static __always_inline __u32 next_embryo(struct ab_host *host, __u32 share)
 	return number;
 }
 
-/* Gives the embryo of s->lan_key its place in the host's share, of which so many need none, before it is in the table. 0 if there is
- * no room for that. */
+/* Gives the flow of s->lan_key its position in the host's share before it is inserted. The first `unordered` need none. Returns 0
+ * if there is no room. */
 static __always_inline int enqueue_embryo(struct flow_room *s, struct ab_host *host, __u32 share, __u32 unordered)
 {
 	struct ab_embryo_key place = { .host = host->id, .number = AB_UNORDERED };
@@ -109,7 +110,7 @@ static __always_inline int enqueue_embryo(struct flow_room *s, struct ab_host *h
 	return has_room;
 }
 
-/* Takes that back. */
+/* Undoes that. */
 static __always_inline void dequeue_embryo(const struct flow_room *s)
 {
 	struct ab_embryo_key place = { .host = s->lan.host, .number = s->lan.embryo };

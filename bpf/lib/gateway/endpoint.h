@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a TCP endpoint stands for: the LAN's on a link, and back.
+ * Finds the flow of a TCP endpoint, of the LAN or external.
  *
- * A port serves several LAN endpoints at once, towards different remote ends (RFC 7857 section 3), so flows are keyed by both
- * ends and none is found by one. A confirmed flow leaves its remote end in a place of its LAN endpoint and in one of its
- * external endpoint. An endpoint and that are a key of the flow, which whoever reads the place looks up: it must be live. So a
- * place of a flow that has ended is free, and a live flow keeps its own against others of its endpoint. Where endpoints
- * share a place, who comes last has it.
+ * A port serves several LAN endpoints at once, towards different remote ends (RFC 7857 section 3). So the keys of flows have both
+ * ends, and no flow can be looked up by one end. Therefore a confirmed flow writes its remote end to a place of its LAN endpoint
+ * and to one of its external endpoint. An endpoint and the remote end at its place are the key of a flow; whoever reads the place
+ * looks that up and requires it to be live. So the place of a flow that has ended is free, and a live flow keeps its place against
+ * others of its endpoint. If endpoints share a place, the last writer has it.
  */
 #ifndef ANABRANCH_ENDPOINT_H
 #define ANABRANCH_ENDPOINT_H
@@ -22,12 +22,12 @@ struct ab_endpoint {
 	__u16 zero;
 	__u32 trace; /* of the endpoint; 0: free */
 };
-/* First those of external endpoints, then those of the LAN. */
+/* The places of external endpoints, then those of LAN endpoints. */
 AB_MAP(endpoints, BPF_MAP_TYPE_ARRAY, 2 * ENDPOINT_PLACES, __u32, struct ab_endpoint, 0);
 
 #define PLACE_SPREAD 2654435761u
 
-/* Where the endpoint is that is local in a key, and how it is told from others there. */
+/* The place of the endpoint that is local in a key, and the value that distinguishes it from others at the same place. */
 struct place {
 	__u32 index, trace;
 };
@@ -35,7 +35,7 @@ struct place {
 static __always_inline struct place place_of(const union ab_addr *local, __be16 port, __u32 side)
 {
 	__u32 host = fold_addr(local) * PLACE_SPREAD;
-	/* Of one link no two ports share a place. */
+	/* No two ports of one link share a place. */
 	__u32 spread = side == AB_SIDE_LAN ? host : side * PLACE_SPREAD;
 	__u32 index = (bpf_ntohs(port) + (spread >> 16)) % ENDPOINT_PLACES;
 	return (struct place){
@@ -49,7 +49,7 @@ static __always_inline struct ab_endpoint *endpoint_at(const struct place *at)
 	return bpf_map_lookup_elem(&endpoints, &at->index);
 }
 
-/* Gives `key`, whose local end is an endpoint, the remote end that stands at its place. Whether there is one. */
+/* Completes `key`, whose local end is an endpoint, by the remote end at its place. Returns whether there is one. */
 static __always_inline int recall_remote(struct ab_flow_key *key)
 {
 	struct place at = place_of(&key->local, key->local_port, key->side);
@@ -78,7 +78,7 @@ static __always_inline struct ab_flow *find_confirmed(const struct ab_flow_key *
 	return flow && flow->state & AB_STATE_CONFIRMED ? flow : NULL;
 }
 
-/* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. Its key is s->endpoint_key. */
+/* The LAN entry of a live flow with the LAN endpoint of s->lan_key. Its key is s->endpoint_key. */
 static __always_inline struct ab_flow *flow_of_lan_endpoint(struct flow_room *s)
 {
 	s->endpoint_key = s->lan_key;
@@ -92,7 +92,7 @@ static __always_inline struct ab_flow *flow_of_external_endpoint(struct flow_roo
 	return recall_remote(&s->endpoint_key) ? find_confirmed(&s->endpoint_key) : NULL;
 }
 
-/* Leaves the remote end of a TCP flow that was confirmed, of s->lan_key and s->wan_key, with both its endpoints. */
+/* Writes the remote end of a newly confirmed TCP flow (s->lan_key and s->wan_key) to the places of both its endpoints. */
 __noinline int leave_endpoints(void)
 {
 	struct flow_room *s = flow_room();
@@ -106,7 +106,7 @@ __noinline int leave_endpoints(void)
 	return 0;
 }
 
-/* Takes the remote end of `lan_key` from one of its flow's endpoints. */
+/* Removes the remote end of `lan_key` from one of its flow's places. */
 static __always_inline void clear_endpoint(const struct ab_flow_key *lan_key, const struct place *at)
 {
 	struct ab_endpoint *endpoint = endpoint_at(at);
@@ -115,7 +115,7 @@ static __always_inline void clear_endpoint(const struct ab_flow_key *lan_key, co
 		endpoint->trace = 0;
 }
 
-/* The same from both when the TCP flow ends, so that whoever comes next need not look for it. */
+/* The same for both places when the TCP flow ends, so that later look-ups fail at once. */
 static __noinline int clear_endpoints(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
 {
 	struct place own = place_of(&lan_key->local, lan_key->local_port, AB_SIDE_LAN);
@@ -126,8 +126,8 @@ static __noinline int clear_endpoints(const struct ab_flow_key *lan_key, const s
 }
 
 /*
- * Endpoint-independent mapping (RFC 5382 REQ-1): what the LAN endpoint of s->lan_key stands for already, as
- * s->opening.kept_link and kept_port, if its link has that address still.
+ * Endpoint-independent mapping (RFC 5382 REQ-1): finds the external endpoint that the LAN endpoint of s->lan_key has already, and
+ * writes it to s->opening.kept_link and kept_port, if its link still has that address.
  */
 __noinline int find_kept(void)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Where would this packet go, and why: the gateway's own questions asked in its own order, nothing bound or sent. */
+/* Where would this packet go, and why? The same functions are called in the same order as for packets, but nothing is bound or
+ * sent. */
 #ifndef ANABRANCH_EXPLAIN_H
 #define ANABRANCH_EXPLAIN_H
 
 #include "outbound.h"
 
-/* Whose packet it would be: the network card of the neighbour that the host sends to `p`'s source by, if it knows one. */
+/* The sender of the packet: the MAC that the host's neighbour table has for p's source, if any. */
 static __noinline void find_sender(struct __sk_buff *skb, const struct packet *p, struct flow_room *s)
 {
 	struct bpf_fib_lookup way = { .family = ANABRANCH_AF_INET6, .ifindex = p->ifindex };
@@ -19,7 +20,7 @@ static __noinline void find_sender(struct __sk_buff *skb, const struct packet *p
 	name_sender(s, p);
 }
 
-/* As `admit`, of a packet that is only asked about. */
+/* Like `admit`, but only for the question. */
 static __always_inline int may_open(const struct flow_room *s, const struct ab_settings *set)
 {
 	if (table_flows() >= set->flows_max)
@@ -28,7 +29,7 @@ static __always_inline int may_open(const struct flow_room *s, const struct ab_s
 	return host && live_flows(host) >= (__s64)set->quota_per_host ? AB_REASON_REFUSED_QUOTA : 0;
 }
 
-/* What the choice among the links is made from. */
+/* Writes the values from which links are chosen. */
 static __always_inline void tell_numbers(const struct ab_choice *now, struct ab_explanation *e)
 {
 	const struct ab_gauges *all = all_gauges();
@@ -74,7 +75,7 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	return now && now->granularity == AB_PER_PACKET ? AB_REASON_ROUTED_OUT : AB_REASON_TRANSLATED_OUT;
 }
 
-/* Of its class. */
+/* Explains the choice of the packet's class. */
 static __noinline int tell_choice(const struct packet *p, struct ab_explanation *e)
 {
 	const struct ab_choice *now = choice_of(e->class, p->family);
@@ -91,7 +92,7 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 	return 0;
 }
 
-/* As leads_apart, without a trace. */
+/* Like leads_apart, without changing anything. */
 static __noinline int explain_remote(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
 	struct flow_room *s = flow_room();
@@ -118,7 +119,7 @@ static __always_inline __u32 explain_packet(struct __sk_buff *skb, struct ab_exp
 	e->reason = parse_packet(skb, p, ETH_HLEN);
 	if (e->reason || p->kind != PACKET_FLOW)
 		return p->family;
-	/* Asked as if it came in where its source is. */
+	/* As if it came in from the device of its source. */
 	const struct ab_route *from = find_route(&p->src);
 	p->ifindex = from ? from->ifindex : 0;
 	make_usual_key(&room->key, p);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The flow table: two entries a flow, one per side, and their life.
+ * The flow table: two entries for each flow, one for each side, and their life cycle.
  *
- * A flow begins as an embryo, of which every host has a share, until it is confirmed: a TCP handshake that completes, a UDP or
- * ICMP mapping that was answered or lasts. So a host's flood of first packets evicts its own first packets and nothing else
- * (embryo.h). The LAN entry is the authority on the state of the pair.
+ * A flow is unconfirmed (an embryo) until a TCP handshake completes, or until a UDP or ICMP mapping is answered or lasts. Each host
+ * has a share of unconfirmed flows. So a host's flood of first packets evicts only its own unconfirmed flows (embryo.h). The LAN
+ * entry has the state of both.
  */
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
@@ -15,7 +15,7 @@
 #include "endpoint.h"
 #include "host.h"
 
-/* UDP that keeps sending without an answer is confirmed after this long: a flood of single packets never is. */
+/* UDP that is sent for this long without an answer is confirmed. Single packets, as in a flood, never are. */
 #define UDP_STREAM_NS 1000000000ull
 
 static __always_inline int is_mapping(__u8 proto)
@@ -41,7 +41,7 @@ static __always_inline void make_key(struct ab_flow_key *key, __u8 proto, __u8 s
 	}
 }
 
-/* The LAN key of a mapping that is apart. */
+/* The LAN key of a mapping for one remote end only. */
 static __always_inline void make_apart_key(struct ab_flow_key *key, __u8 proto, const union ab_addr *local,
 					   __be16 local_port, const union ab_addr *remote, __be16 remote_port)
 {
@@ -50,13 +50,13 @@ static __always_inline void make_apart_key(struct ab_flow_key *key, __u8 proto, 
 	key->remote_port = proto == IPPROTO_UDP ? remote_port : 0;
 }
 
-/* Of a packet from the LAN, whose mapping is not apart. */
+/* The LAN key of a packet whose mapping is for all remote ends. */
 static __always_inline void make_usual_key(struct ab_flow_key *key, const struct packet *p)
 {
 	make_key(key, p->proto, AB_SIDE_LAN, &p->src, p->sport, &p->dst, p->dport);
 }
 
-/* Of a packet from the LAN. */
+/* The key of a packet from the LAN. */
 static __always_inline void make_lan_key(struct ab_flow_key *key, const struct packet *p)
 {
 	if (p->flags & PACKET_APART)
@@ -65,7 +65,7 @@ static __always_inline void make_lan_key(struct ab_flow_key *key, const struct p
 		make_usual_key(key, p);
 }
 
-/* Only in the LAN the mapping is told by its remote end: there others have the endpoint, too. */
+/* The remote end is part of the key only on the LAN side, where other mappings share the endpoint. */
 static __always_inline void name_remote(struct ab_flow_key *key, const struct ab_flow *flow)
 {
 	__builtin_memset(&key->remote, 0, sizeof(key->remote));
@@ -76,7 +76,7 @@ static __always_inline void name_remote(struct ab_flow_key *key, const struct ab
 	key->remote_port = flow->first_remote_port;
 }
 
-/* The key of the same flow on the other side, but of a mapping that is apart. */
+/* The key of the same flow on the other side; not for a mapping for one remote end. */
 static __always_inline void make_usual_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
 						 const struct ab_flow *flow)
 {
@@ -105,7 +105,7 @@ static __always_inline void make_other_key(struct ab_flow_key *other, const stru
 		name_remote_apart(other, flow);
 }
 
-/* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
+/* The flow of `p`. Not inlined, so that its key is not on the stack of the functions that open flows. */
 static __noinline struct ab_flow *find_again(const struct packet *p)
 {
 	struct ab_flow_key key;
@@ -122,8 +122,8 @@ static __always_inline int is_other_of(const struct ab_flow *other, const struct
 }
 
 /*
- * The entry of the same flow on the other side, and its key. NULL if it is gone, even where another flow has taken its
- * place since: on another CPU the flow may be ending.
+ * The entry of the same flow on the other side, and its key. NULL if it does not exist, also if another flow has its
+ * place: the flow may be ending on another CPU.
  */
 static __always_inline struct ab_flow *find_other(const struct ab_flow_key *key, const struct ab_flow *flow,
 						  struct ab_flow_key *other_key)
@@ -138,7 +138,8 @@ static __always_inline int is_entry_of(const struct ab_flow *lan, const struct a
 	return (lan->state & AB_STATE_TRACE) == ab_trace(lan_key);
 }
 
-/* Sets a bit of the LAN entry of a key. The state before; 0 if the memory is that entry's no more, which then stays as it is. */
+/* Sets a bit of the LAN entry of a key. Returns the state before; 0 if the memory belongs to another entry by now, which is not
+ * changed. */
 static __noinline __u32 mark_entry(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bit)
 {
 	if (!is_entry_of(lan, lan_key))
@@ -151,7 +152,7 @@ static __noinline __u32 mark_entry(const struct ab_flow_key *lan_key, struct ab_
 	return 0;
 }
 
-/* The same of taking bits away. */
+/* The same for clearing bits. */
 static __always_inline __u32 unmark_entry(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bits)
 {
 	if (!is_entry_of(lan, lan_key))
@@ -163,7 +164,7 @@ static __always_inline __u32 unmark_entry(const struct ab_flow_key *lan_key, str
 	return 0;
 }
 
-/* Sets bits of the link entry of a flow, unless its memory is that flow's no more. */
+/* Sets bits of the link entry of a flow, unless its memory belongs to another flow by now. */
 static __always_inline void mark_other(struct ab_flow *wan, const struct ab_flow_key *lan_key,
 				       const struct ab_flow *lan, __u32 bits)
 {
@@ -172,7 +173,7 @@ static __always_inline void mark_other(struct ab_flow *wan, const struct ab_flow
 		__sync_fetch_and_and(&wan->state, before | ~bits);
 }
 
-/* Counts the end of a flow, once, whoever comes first. */
+/* Closes a flow and counts that once, even if several CPUs do it. */
 static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
 	__u32 before = mark_entry(lan_key, lan, AB_STATE_CLOSED);
@@ -189,14 +190,14 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 }
 
 /*
- * Takes both entries of a flow out of the table, live or closed. One CPU does, which has set LEAVING, and nothing comes under the
- * LAN key before that: otherwise another CPU, stopped between its look at a flow and the deletion, would delete the next flow of
- * that key, which nobody has closed.
+ * Removes both entries of a flow, live or closed. Only the CPU that has set LEAVING does this, and no new flow gets the LAN key
+ * before it is done. Otherwise another CPU, interrupted between reading a flow and deleting it, would delete the next flow with the
+ * same key, which was not closed.
  */
 static __always_inline void take_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 is_confirmed,
 				      struct ab_flow_key *wan_key)
 {
-	/* Its memory may be another flow's as soon as it is deleted. */
+	/* Read before the deletion, because the memory may then be reused. */
 	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
 	__u32 device = device_counted(lan);
 	if (find_other(lan_key, lan, wan_key))
@@ -210,7 +211,7 @@ static __always_inline void take_flow(const struct ab_flow_key *lan_key, struct 
 		release_embryo(&place, device);
 }
 
-/* The same of what stands under the key, not what was found there before, which another CPU may have forgotten. */
+/* The same for the flow that the key has now; the one that was found before may have been removed by another CPU. */
 static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struct ab_flow_key *wan_key)
 {
 	struct ab_flow *lan = find_entry(lan_key);
@@ -219,7 +220,7 @@ static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struc
 		take_flow(lan_key, lan, before & AB_STATE_CONFIRMED, wan_key);
 }
 
-/* The same of the flow whose keys are s->lan_key and s->wan_key. Verified by itself, as the next. */
+/* The same for the flow with keys s->lan_key and s->wan_key. A global function, like the next one. */
 __noinline int forget_own(void)
 {
 	struct flow_room *s = flow_room();
@@ -228,7 +229,7 @@ __noinline int forget_own(void)
 	return 0;
 }
 
-/* The same of that of s->evicted_lan_key and s->evicted_wan_key. */
+/* The same for the flow with keys s->evicted_lan_key and s->evicted_wan_key. */
 __noinline int forget_evicted(void)
 {
 	struct flow_room *s = flow_room();
@@ -237,8 +238,8 @@ __noinline int forget_evicted(void)
 	return 0;
 }
 
-/* Sets a bit of an embryo's LAN entry that has none of `others`, in one operation: an embryo is confirmed or evicted, never both.
- * Whether it did. */
+/* Sets a bit of an unconfirmed flow's LAN entry if it has none of `others`, in one operation, so that a flow is either confirmed or
+ * evicted. Returns whether the bit was set. */
 static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bit, __u32 others)
 {
 	__u32 state = lan->state;
@@ -247,8 +248,8 @@ static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struc
 	return __sync_val_compare_and_swap(&lan->state, state, state | bit) == state;
 }
 
-/* The embryo of s->lan_key is one no more, unless it is closed or there are as many flows as there may be: then it works as
- * long as its host does not evict it. */
+/* Confirms the flow of s->lan_key, unless it is closed, or the maximum number of flows is reached. In that case it works until
+ * its host evicts it. */
 __noinline int confirm_flow(struct ab_flow *lan)
 {
 	struct flow_room *s = flow_room();
@@ -268,13 +269,13 @@ __noinline int confirm_flow(struct ab_flow *lan)
 	return 1;
 }
 
-/* Whether it is confirmed, and not between hosts of the LAN. */
+/* Whether it is confirmed, and not between LAN hosts. */
 static __always_inline int is_under_way(const struct ab_flow *flow)
 {
 	return (flow->state & (AB_STATE_CONFIRMED | AB_STATE_HAIRPIN)) == AB_STATE_CONFIRMED;
 }
 
-/* One packet of a flow's direction. */
+/* Counts packets of a flow's direction. */
 static __always_inline void touch_flow(struct ab_flow *flow, __u64 now, __u32 packets, __u32 bytes)
 {
 	flow->seen_ns = now;
@@ -286,7 +287,7 @@ static __always_inline void touch_flow(struct ab_flow *flow, __u64 now, __u32 pa
 #endif
 }
 
-/* It has had none. */
+/* Clears its counts. */
 static __always_inline void clear_load(struct ab_flow *flow)
 {
 	flow->packets = 0;
@@ -295,7 +296,7 @@ static __always_inline void clear_load(struct ab_flow *flow)
 #endif
 }
 
-/* Adds bits to the state, without the cost of an atomic operation when they are there already. */
+/* Adds bits to the state, without an atomic operation if they are set already. */
 static __always_inline void learn_state(struct ab_flow *flow, __u32 bits)
 {
 	if ((flow->state & bits) != bits)

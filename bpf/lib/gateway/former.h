@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Upgrades lose nothing: the tables of the former contract (include/former.h) beside our own.
+ * Upgrades without loss: the tables of the former contract (include/former.h) beside the present ones.
  *
- * The programs of an upgrade (upgrade.bpf.c) are attached before the former ones, and let everything pass until user space says
- * `taken`. From then on they carry all packets. A former flow comes over with its next packet, or with the walk of `migrate`,
- * whichever is first (take_over.h). When all have, the gateway's own programs, in which none of this is, take their place.
+ * The programs of an upgrade (upgrade.bpf.c) are attached before the former ones, and let all packets pass until user space sets
+ * `taken`. From then on they handle all packets. A former flow is taken over with its next packet, or by `migrate`,
+ * whichever comes first (take_over.h). When all are taken over, the gateway's own programs, which have none of this, replace them.
  */
 #ifndef ANABRANCH_LIB_FORMER_H
 #define ANABRANCH_LIB_FORMER_H
@@ -16,11 +16,11 @@
 
 AB_MAP(upgrade, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_upgrade, 0);
 
-/* Loaded in the places of what the former programs left. */
+/* Loaded with the maps of the former programs. */
 AB_LOADED_MAP(former_flows, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, BPF_F_NO_PREALLOC);
 AB_LOADED_MAP(former_permissions, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, BPF_F_NO_PREALLOC);
 
-/* Whether the former programs still carry the packets. */
+/* Whether the former programs still handle the packets. */
 static __always_inline int stands_by(void)
 {
 	__u32 zero = 0;
@@ -39,11 +39,11 @@ static __always_inline int stood_formerly(const struct ab_flow_key *wan_key)
 	return find_former(wan_key) != NULL;
 }
 
-/* Brings what stands under `key` in a former table, flow or permission, over to ours. Whether it did, or another CPU just has.
- * `migrate` says that it is asking: the forwarding programs may interrupt it. */
+/* Takes over the entry under `key` of a former table, a flow or permission. Returns whether this or another CPU has done that.
+ * `walks` is set by `migrate`, which the forwarding programs may interrupt. */
 int take_over(const struct ab_flow_key *key, __u32 walks);
 
-/* For whoever has not found `key`: whether looking again may find it. */
+/* Called when `key` was not found. Returns whether another look-up may find it. */
 static __always_inline int came_over(const struct ab_flow_key *key)
 {
 	return take_over(key, 0);
@@ -75,7 +75,7 @@ static __always_inline struct ab_flow *find_entry(const struct ab_flow_key *key)
 	return bpf_map_lookup_elem(&flows, key);
 }
 
-/* What is not in the table may have to come over first. */
+/* Looks up a key that was not found, after taking it over if necessary. */
 static __always_inline struct ab_flow *find_missing(const struct ab_flow_key *key)
 {
 	return came_over(key) ? find_entry(key) : NULL;

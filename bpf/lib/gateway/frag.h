@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Fragments: only the first carries ports. Where it belongs to a flow it leaves them behind for the others, together with
- * the id the datagram has on the link. Overlapping fragments poison their datagram (RFC 5722 does so for IPv6; RFC 1858
- * says why), mere duplicates do not.
+ * Fragments: only the first has ports. If it belongs to a flow, these are recorded for the other fragments, together with
+ * the id that the datagram has on the link. If fragments overlap, the datagram is dropped (RFC 5722 demands that for IPv6; RFC 1858
+ * says why). Exact duplicates are allowed.
  *
- * What is longer than its link and may be fragmented, which IPv6 never may, is cut here: the head goes on, the tail comes back as a fragment of
- * its own through the ingress it came from.
+ * IPv4 packets that are longer than their link and may be fragmented are split here: the head is sent on, and the tail is sent back
+ * to the ingress as a fragment of its own. IPv6 packets are never fragmented by routers.
  */
 #ifndef ANABRANCH_FRAG_H
 #define ANABRANCH_FRAG_H
@@ -17,7 +17,7 @@
 #include "flow.h"
 #include "turn.h"
 
-/* A datagram whose fragments did not come in this time has been given up (Linux: ipfrag_time; RFC 791: 15 s at least). */
+/* A datagram that was not completed within this time is forgotten (Linux: ipfrag_time; RFC 791: at least 15 s). */
 #define FRAGMENT_NS 30000000000ull
 
 enum span_fit { SPAN_NEW, SPAN_AGAIN, SPAN_OVERLAPS };
@@ -44,7 +44,7 @@ static long step_span(__u32 i, struct span_walk *walk)
 	return walk->fit != SPAN_NEW;
 }
 
-/* Records [start, end), in units of 8 bytes. 0 if it overlaps what was seen, unless it is the same once more, or if there
+/* Records [start, end), in units of 8 bytes. Returns 0 if it overlaps a recorded one without being the same, or if there
  * is no room. */
 static __always_inline int add_span(struct ab_fragment *f, __u32 start, __u32 end)
 {
@@ -73,7 +73,7 @@ static __always_inline int is_over(const struct ab_fragment *f, const struct pac
 	       f->dport != p->dport;
 }
 
-/* A source is remembered so many datagrams of; the next takes the place of its oldest. */
+/* Number of datagrams that are remembered of each source. The next one replaces the oldest of the same source. */
 #define DATAGRAMS_PER_SOURCE 128
 AB_MAP(fragment_order, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_early_key, struct ab_fragment_name, 0);
 
@@ -99,13 +99,13 @@ static __always_inline int take_place(struct early_room *room, const struct ab_f
 	return !bpf_map_update_elem(&fragment_order, place, &room->name, BPF_ANY);
 }
 
-/* From the IP header to the part of the datagram that the packet carries. */
+/* Offset from the IP header to the part of the datagram that the packet has. */
 static __always_inline __u32 fragment_at(const struct packet *p)
 {
 	return p->id_at ? p->id_at + sizeof(__be32) : p->l4 - p->l3;
 }
 
-/* Gives `p` the ports and the transport of its datagram and its id on the link. 0, or the reason to drop. */
+/* Writes the ports and transport of its datagram, and its id on the link, to `p`. Returns 0, or the reason to drop. */
 __noinline int learn_fragment(struct packet *p, __u32 side)
 {
 	if (!p)
@@ -148,8 +148,8 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 	return 0;
 }
 
-/* A packet of a flow: if it is the first fragment of its datagram, the others are told, and those that wait for it come.
- * 0, or the reason to drop. */
+/* For a packet of a flow: if it is the first fragment of its datagram, it is recorded for the others, and those that wait are
+ * released. Returns 0, or the reason to drop. */
 static __always_inline int begin_datagram(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	if (!is_fragment(p) || is_later_fragment(p))
@@ -157,16 +157,16 @@ static __always_inline int begin_datagram(struct __sk_buff *skb, struct packet *
 	return learn_fragment(p, side) ?: release_early(skb, p, side);
 }
 
-/* In the mark of a tail on its way back, above what to cut off before it: whether its span is known already, and whether one LAN
- * host sent it to another. */
+/* In the mark of a tail, above the length to remove before it: whether its span is recorded already, and whether it is
+ * between LAN hosts. */
 #define TAIL_ACCOUNTED 0x00010000u
 #define TAIL_TURNED 0x00020000u
-/* bpf_skb_adjust_room takes 12 bits. */
+/* bpf_skb_adjust_room allows 12 bits. */
 #define HEAD_MAX 4088
 
 /*
- * Whether the transport checksum is still to be completed by a device: the kernel's helper then leaves the field alone.
- * The head alone would be summed, so such a packet cannot be cut.
+ * Whether a device still has to complete the transport checksum. The kernel's helper then does not change the field.
+ * Only the head would be summed, so such a packet cannot be split.
  */
 static __always_inline int is_sum_partial(struct __sk_buff *skb, const struct packet *p)
 {
@@ -180,7 +180,7 @@ static __always_inline int is_sum_partial(struct __sk_buff *skb, const struct pa
 	return before == after;
 }
 
-/* Makes the packet's header that of a piece of `length` bytes in all. */
+/* Changes the packet's header to that of a piece of `length` bytes in all. */
 static __always_inline int write_piece(struct __sk_buff *skb, const struct packet *p, __u32 length, __u32 fragment)
 {
 	struct iphdr ip;
@@ -195,7 +195,7 @@ static __always_inline int write_piece(struct __sk_buff *skb, const struct packe
 	return bpf_skb_store_bytes(skb, p->l3, &ip, sizeof(ip), 0);
 }
 
-/* Makes `p` the head that fits `mtu`, and sends the tail back to the ingress. 0, or the reason to refuse. */
+/* Reduces `p` to the head that fits `mtu`, and sends the tail back to the ingress. Returns 0, or the reason to refuse. */
 __noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 {
 	if (!p)
@@ -226,7 +226,7 @@ static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct
 	return skb->gso_size + (p->l4 - p->l3) + p->l4_header > mtu;
 }
 
-/* What is longer than the next device takes is cut if it may be, or answered. 0, or the reason. */
+/* Splits a packet that is too long for the next device, or answers it. Returns 0, or the reason. */
 __noinline int cut_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __u32 side)
 {
 	if (!p)
@@ -249,8 +249,8 @@ static __always_inline int is_tail(const struct __sk_buff *skb)
 	return (skb->mark & AB_MARK_KIND) == AB_TAIL_MARK;
 }
 
-/* Cuts the head off a tail that came back. A packet that is not longer by just that bears somebody else's mark. Whether
- * its span is known already, or below zero. */
+/* Removes the head from a tail that was sent back. If the packet is not longer by exactly that, another program has set the mark.
+ * Returns whether its span is recorded already, or a negative error. */
 __noinline int cut_tail(struct __sk_buff *skb, __u32 l3)
 {
 	__be16 length = 0;

@@ -2,14 +2,14 @@
 /*
  * TCP between LAN hosts by their external endpoints (hairpinning, RFC 5382 REQ-8).
  *
- * Each of the two has a flow of its own, at its own external endpoint and against its own quota, whose remote end is the
- * other's external endpoint. What one sends is translated, and comes back by the ingress of the link that the other's
- * endpoint is on, where it is translated again: each sees the other from outside.
+ * Each of the two hosts has a flow of its own, with its own external endpoint and against its own quota, whose remote end is the
+ * other's external endpoint. What one sends is translated, and sent back to the ingress of the link of the other's
+ * endpoint, where it is translated again. So each host sees the other as if from outside.
  *
- * Who calls opens a flow by its SYN. The other's opens by its own SYN (simultaneous open), or by its SYN/ACK. Before that the
- * SYN reaches who has a live flow at the endpoint, of whichever remote end: LAN hosts hear each other as in UDP (RFC 4787
- * REQ-9), and nobody on a link is taken for one. A RST in answer goes no further: the host that has not called yet may be
- * about to (REQ-4).
+ * The caller opens its flow by its SYN. The other host's flow opens by its own SYN (simultaneous open), or by its SYN/ACK. Before
+ * that, the SYN is delivered to the host that has any live flow at that endpoint, whatever its remote end: LAN hosts need no
+ * permission, as in UDP (RFC 4787 REQ-9), and nobody on a link can pretend to be one. A RST in answer is dropped: the host that has
+ * not called yet may be about to (REQ-4).
  */
 #ifndef ANABRANCH_HAIRPIN_H
 #define ANABRANCH_HAIRPIN_H
@@ -17,7 +17,7 @@
 #include "nat.h"
 #include "tcp.h"
 
-/* The link key of a live flow whose external endpoint this is, as s->endpoint_key, and its LAN key, as s->called_key. Whether
+/* Finds a live flow with this external endpoint. Its link key is s->endpoint_key, its LAN key s->called_key. Returns whether
  * there is one. */
 static __noinline int find_external(struct flow_room *s, __u32 link, const union ab_addr *address, __be16 port)
 {
@@ -27,13 +27,14 @@ static __noinline int find_external(struct flow_room *s, __u32 link, const union
 	return lan && !(lan->state & AB_STATE_CLOSED);
 }
 
-/* The search for the link on which a segment's destination hears it. */
+/* The search for the link over which a segment reaches its destination. */
 struct call {
 	const struct packet *packet;
 	__u32 link; /* AB_NO_TARGET: none yet */
 };
 
-/* Whether a LAN host called the sender at the endpoint it has, from the external endpoint it now sends to. */
+/* Whether a LAN host called the sender, at the sender's present external endpoint, from the external endpoint that the segment is
+ * sent to. */
 static __always_inline int was_called_from(struct flow_room *s, const struct packet *p, __u32 link)
 {
 	const struct ab_link *own = link_at(s->opening.kept_link, p->family);
@@ -57,8 +58,8 @@ static long try_called(__u32 index, struct call *call)
 	return 1;
 }
 
-/* A segment of no flow, to what the kernel routes, whose source is right. TO_OPEN if it is a call to another LAN host, or
- * answers one; or the reason why not. */
+/* For a segment of no flow, to a destination that the kernel routes, with a valid source. Returns TO_OPEN if it calls another LAN
+ * host, or answers such a call; otherwise the reason why it does not. */
 __noinline int meet_call(struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -78,8 +79,9 @@ __noinline int meet_call(struct packet *p)
 }
 
 /*
- * What one LAN host sent to an endpoint of another on `link`, where no flow of the two is open: a SYN goes to who has a live flow
- * there, whose link key becomes `key`, and opens nothing. That host answers from this endpoint, or not. 0, or the reason to drop.
+ * For a segment of a LAN host to another's endpoint on `link`, if the two have no flow open: a SYN is delivered to the host with a
+ * live flow there, whose link key is written to `key`, and opens nothing. Whether that host answers from this endpoint is its
+ * decision. Returns 0, or the reason to drop.
  */
 __noinline int find_called(struct packet *p, __u32 link, struct ab_flow_key *key)
 {
@@ -94,8 +96,8 @@ __noinline int find_called(struct packet *p, __u32 link, struct ab_flow_key *key
 }
 
 /*
- * The way of a segment of a flow between LAN hosts: HAIRPIN, or, where the other host's flow is gone, why not. The caller is told,
- * and its flow is over.
+ * The way of a segment of a flow between LAN hosts: HAIRPIN, or, if the other host's flow has ended, the reason. In that case the
+ * sender is notified, and its flow ends.
  */
 __noinline int follow_hairpin(struct packet *p, struct ab_flow *flow)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * SYNs that wait while probes race in their place (policy/race.h). A packet cannot be kept, so its bytes are, and the RST that
- * answers the first probe becomes the SYN again, which arrives from the LAN once more. What finds no room makes the SYN that has
- * waited longest go; its host repeats it, and the repeated one does not wait.
+ * SYNs that wait while probes race in their place (policy/race.h). A packet cannot be kept, so its bytes are stored. The RST that
+ * answers the first probe is turned into the SYN again, which is received from the LAN once more. If there is no room, the SYN that
+ * has waited longest is dropped. Its host retransmits it, and the retransmission does not wait.
  */
 #ifndef ANABRANCH_HELD_H
 #define ANABRANCH_HELD_H
@@ -10,19 +10,19 @@
 #include "../packet/ambient.h"
 #include "flow.h"
 
-/* Ethernet, IPv6 without extensions, TCP with all its options; so that what is behind Ethernet is aligned. */
+/* Ethernet, IPv6 without extensions, TCP with all options; so that what follows Ethernet is aligned. */
 #define HELD_BYTES 122
 #define HELD_TCP_MAX 60
 
 struct ab_held {
-	__u32 ifindex; /* by which it came */
+	__u32 ifindex; /* device from which it came */
 	__u16 length;
 	__u8 frame[HELD_BYTES];
 };
 AB_MAP(held, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, struct ab_held, 0);
 AB_SCRATCH(held_room, struct ab_held)
 
-/* What the TCP header of a held segment counts of its IP header. */
+/* What the TCP checksum counts of the IP header. */
 static __always_inline __u64 tcp_pseudo_sum(const struct packet *p, __u32 length)
 {
 	__u64 sum = (__u64)bpf_htonl(IPPROTO_TCP) + bpf_htonl(length);
@@ -31,8 +31,8 @@ static __always_inline __u64 tcp_pseudo_sum(const struct packet *p, __u32 length
 	return sum;
 }
 
-/* Gives the segment, which ends with its TCP header, a sum that holds wherever it is sent: whoever sends it from this machine may
- * have left that to the device, which another packet's bytes do not tell. Whether the sum was right, or so far. */
+/* Completes the checksum of the segment, which ends with its TCP header. A local sender may have left that to the device, which
+ * is not known for the bytes alone. Returns whether the checksum was right, or partial. */
 static __always_inline int complete_sum(const struct packet *p, __u8 *tcp)
 {
 	__u16 *check = (__u16 *)(tcp + 16), found = *check;
@@ -43,7 +43,8 @@ static __always_inline int complete_sum(const struct packet *p, __u8 *tcp)
 	return found == right || found == fold_sum(pseudo);
 }
 
-/* The header before the SYN; where it came without Ethernet, one that its device takes off as it comes once more. */
+/* Stores the header before the SYN. If it came without Ethernet, a header is made up that the device removes when it is received
+ * again. */
 static __always_inline int hold_ethernet(struct __sk_buff *skb, const struct packet *p, struct ab_held *room)
 {
 	struct ethhdr *eth = (struct ethhdr *)room->frame;
@@ -53,7 +54,7 @@ static __always_inline int hold_ethernet(struct __sk_buff *skb, const struct pac
 	return 0;
 }
 
-/* Keeps the SYN of s->lan_key, which came from the LAN and carries nothing. Whether it could. */
+/* Stores the SYN of s->lan_key, which came from the LAN and has no data. Returns whether there was room. */
 __noinline int hold_syn(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -76,13 +77,13 @@ __noinline int hold_syn(struct __sk_buff *skb, struct packet *p)
 	return !bpf_map_update_elem(&held, &s->lan_key, room, BPF_ANY);
 }
 
-/* Whether the SYN of s->held_key is kept. */
+/* Whether the SYN of s->held_key is stored. */
 static __always_inline int is_held(const struct flow_room *s)
 {
 	return bpf_map_lookup_elem(&held, &s->held_key) != NULL;
 }
 
-/* Makes the packet, whatever it was, that SYN: it is to arrive where that came from. The device; 0 if it could not. */
+/* Turns the packet into that SYN. Returns the device from which it has to be received; 0 on failure. */
 static __always_inline __u32 become_held(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -98,7 +99,7 @@ static __always_inline __u32 become_held(struct __sk_buff *skb, struct packet *p
 	return ifindex;
 }
 
-/* Makes a SYN the probe that stands for it. 0, or the reason of failure. */
+/* Turns a SYN into the probe in its place. Returns 0, or the reason of failure. */
 __noinline int become_probe(struct __sk_buff *skb, struct packet *p)
 {
 	__u8 flags = AB_TCP_SYN | AB_TCP_ACK;

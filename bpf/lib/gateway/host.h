@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What LAN hosts hold. A flow counts against its host, and where there are several LAN devices against its device, from the
- * moment it is to be opened until it is closed, so that no order of packets passes a limit. Hosts are made by opening
- * flows alone, and forgotten by the sweep alone, when they have had none for a while.
+ * The resources of LAN hosts. A flow counts against its host, and with several LAN devices also against its device, from the moment
+ * before it is opened until it is closed, so that no order of packets exceeds a limit. Entries of hosts are created only by opening
+ * flows, and removed only by the sweep, when the host had no flows for a while.
  */
 #ifndef ANABRANCH_HOST_H
 #define ANABRANCH_HOST_H
@@ -11,7 +11,7 @@
 #include "maps.h"
 #include "stats.h"
 
-/* Added to `opened` of a host that the sweep is about to forget: far above every limit. */
+/* Added to `opened` of a host that the sweep is about to remove: far above every limit, so that no flow is opened. */
 #define HOST_FORGOTTEN (1ull << 62)
 
 static __always_inline void make_host_key(struct ab_host_key *key, __u32 ifindex, const __u8 *mac)
@@ -28,7 +28,7 @@ static __always_inline void make_device_key(struct ab_host_key *key, __u32 ifind
 	key->ifindex = ifindex;
 }
 
-/* What tells a host behind a LAN router from others: of IPv6 its /64, within which it takes what addresses it likes. */
+/* What identifies a host behind a LAN router: in IPv6 its /64, because it may use any address in it. */
 static __always_inline union ab_addr host_address(const union ab_addr *address)
 {
 	union ab_addr own = *address;
@@ -37,7 +37,7 @@ static __always_inline union ab_addr host_address(const union ab_addr *address)
 	return own;
 }
 
-/* The key of the host a flow counts against. */
+/* The key of the host against which a flow counts. */
 static __always_inline void make_holder_key(struct ab_host_key *key, const struct ab_flow *lan,
 					    const union ab_addr *local)
 {
@@ -46,7 +46,7 @@ static __always_inline void make_holder_key(struct ab_host_key *key, const struc
 		key->address = host_address(local);
 }
 
-/* The host a flow counts against: NULL where it is forgotten. */
+/* The host against which a flow counts; NULL if it was removed. */
 static __always_inline struct ab_host *host_of_flow(const struct ab_flow *lan, const union ab_addr *local)
 {
 	struct ab_host_key key;
@@ -54,7 +54,7 @@ static __always_inline struct ab_host *host_of_flow(const struct ab_flow *lan, c
 	return bpf_map_lookup_elem(&hosts, &key);
 }
 
-/* The device a flow counts against as well, or 0. */
+/* The device against which a flow counts as well, or 0. */
 static __always_inline __u32 device_counted(const struct ab_flow *lan)
 {
 	return lan->state & AB_STATE_SHARED ? lan->lan_ifindex : 0;
@@ -69,13 +69,13 @@ static __always_inline struct ab_host *share_of_device(__u32 ifindex)
 	return bpf_map_lookup_elem(&hosts, &key);
 }
 
-/* As ab_host_key.share. */
+/* The value of ab_host_key.share for a class. */
 static __always_inline __u16 share_in(__u32 class)
 {
 	return class + 1;
 }
 
-/* Counts the end of a flow against its host's share of the class. */
+/* Returns a flow to its host's share of the class when it ends. */
 __noinline int release_share(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
 {
 	struct ab_host_key key;
@@ -89,7 +89,7 @@ __noinline int release_share(const struct ab_flow_key *lan_key, const struct ab_
 	return 0;
 }
 
-/* The entry of s->host_key, made if need be. NULL if the table of hosts is full. */
+/* The entry of s->host_key, created if necessary. NULL if the table of hosts is full. */
 static __always_inline struct ab_host *find_or_make_host(struct flow_room *s)
 {
 	struct ab_host *host = bpf_map_lookup_elem(&hosts, &s->host_key);
@@ -107,7 +107,7 @@ static __always_inline __s64 live_flows(const struct ab_host *host)
 	return host->opened - host->closed;
 }
 
-/* Counts one flow more, unless they would be more than `limit`. Whether it did. */
+/* Counts one more flow, unless that exceeds `limit`. Returns whether it did. */
 static __always_inline int reserve_flow(struct ab_host *host, __u32 limit)
 {
 	__u64 opened = __sync_fetch_and_add(&host->opened, 1) + 1;
@@ -117,7 +117,7 @@ static __always_inline int reserve_flow(struct ab_host *host, __u32 limit)
 	return 0;
 }
 
-/* Counts the end of a flow against those it was counted against. */
+/* Counts the end of a flow against its host, share and device. */
 static __noinline void release_flow(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
 {
 	struct ab_host *host = host_of_flow(lan, &lan_key->local);
@@ -133,7 +133,7 @@ static __noinline void release_flow(const struct ab_flow_key *lan_key, const str
 		release_share(lan_key, lan);
 }
 
-/* Embryos of hosts such as this that have no place in the order. */
+/* The count of unconfirmed flows without a position, which hosts share by their ids. */
 static __always_inline __u32 *unordered_of(__u32 host)
 {
 	__u32 index = host % AB_UNORDERED_HOSTS;
@@ -149,7 +149,7 @@ static __always_inline void leave_place(const struct ab_embryo_key *place)
 		bpf_map_delete_elem(&embryo_order, place);
 }
 
-/* An embryo is one no more: its place is free, and its device has one less. */
+/* Called when a flow is confirmed or evicted: its position is free, and its device has one less. */
 static __noinline void release_embryo(const struct ab_embryo_key *place, __u32 ifindex)
 {
 	leave_place(place);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * ICMP errors (RFC 5508 section 4): those about a flow's packets are translated, outer and inner header, in both
- * directions, and neither refresh nor end it; and those the gateway itself answers with.
+ * ICMP errors (RFC 5508 section 4). Errors about a flow's packets are translated, the outer and the embedded header, in both
+ * directions. They neither refresh nor end the flow.
  */
 #ifndef ANABRANCH_ICMP_H
 #define ANABRANCH_ICMP_H
@@ -13,12 +13,12 @@
 #define ICMP_SUM_CHUNK 512
 #define ICMP_SUM_CHUNKS 4
 
-/* What an error quotes: the packet of ours that failed. Its id stays that of the link where it was replaced: nobody remembers the
- * host's. */
+/* The packet of ours that an error embeds. If its id was replaced on the link, it keeps the replacement, because the host's id is
+ * not remembered. */
 struct quote {
 	union ab_addr src, dst;
 	__u32 l3, l4;
-	__u32 check_at; /* of the transport checksum; 0: not quoted, or not computed */
+	__u32 check_at; /* offset of the transport checksum; 0: not embedded, or not computed */
 	__be16 sport, dport;
 	__be16 check;
 	__u8 proto;
@@ -26,7 +26,7 @@ struct quote {
 	__u32 seq; /* TCP, host order */
 };
 
-/* What the sum of an ICMPv6 message counts beside it (RFC 8200 section 8.1). */
+/* What the checksum of an ICMPv6 message counts of the IP header (RFC 8200 section 8.1). */
 static __always_inline __s64 pseudo_sum(const struct packet *p, __u32 length)
 {
 	__be32 rest[2] = { bpf_htonl(length), bpf_htonl(IPPROTO_ICMPV6) };
@@ -36,7 +36,7 @@ static __always_inline __s64 pseudo_sum(const struct packet *p, __u32 length)
 
 AB_SCRATCH(quote_room, struct quote)
 
-/* Whether the ICMP message of the packet sums to all ones. */
+/* Whether the checksum of the ICMP message is right. */
 __noinline int icmp_sum_holds(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -58,7 +58,7 @@ __noinline int icmp_sum_holds(struct __sk_buff *skb, struct packet *p)
 	return length == 0 && fold_sum((__u32)sum) == 0xffff;
 }
 
-/* Where the transport checksum of the quote is, and what it is. */
+/* Reads the transport checksum of the embedded packet, and where it is. */
 static __always_inline int read_quoted_check(struct __sk_buff *skb, struct quote *q, __u32 end)
 {
 	q->check_at = q->l4 + offset_of_sum(q->proto);
@@ -79,7 +79,7 @@ static __always_inline int read_quoted_ipv4(struct __sk_buff *skb, struct quote 
 	q->l4 = q->l3 + ip.ihl * 4;
 	map_ipv4(&q->src, ip.saddr);
 	map_ipv4(&q->dst, ip.daddr);
-	/* Without ports no flow is found. */
+	/* A later fragment has no ports, so no flow is found. */
 	q->proto = ip.frag_off & bpf_htons(IP_OFFSET_MASK) ? 0 : ip.protocol;
 	return 0;
 }
@@ -90,7 +90,7 @@ static __always_inline int read_quoted_ipv6(struct __sk_buff *skb, struct quote 
 {
 	struct packet *inner = quoted_room();
 	struct ipv6hdr ip;
-	/* A packet knows its offsets as bytes. */
+	/* Offsets are stored in one byte. */
 	if (!inner || q->l3 + sizeof(ip) > 0xff || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 6)
 		return AB_REASON_MALFORMED;
 	__builtin_memset(inner, 0, sizeof(*inner));
@@ -108,7 +108,7 @@ static __always_inline int read_quoted_ipv6(struct __sk_buff *skb, struct quote 
 	return ab_is_v4_mapped(&q->src) || ab_is_v4_mapped(&q->dst) ? AB_REASON_MALFORMED : 0;
 }
 
-/* Reads the quoted headers, which must lie within the packet; options and extensions of the inner header are stepped over. 0, or
+/* Reads the embedded headers, which must be inside the packet. Options and extension headers are stepped over. Returns 0, or
  * the reason to drop. */
 __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote *q)
 {
@@ -132,7 +132,7 @@ __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote 
 	if (q->l4 + sizeof(head) > end || bpf_skb_load_bytes(skb, q->l4, &head, sizeof(head)))
 		return AB_REASON_MALFORMED;
 	__u8 type = usual_icmp_type(q->proto, *(const __u8 *)head.ports);
-	/* Of ICMP only queries have flows (RFC 1122 section 3.2.2: no error is about an error). */
+	/* Only ICMP queries have flows (RFC 1122 section 3.2.2: no error is about an error). */
 	if (is_icmp(q->proto) && type != ICMP_ECHO && type != ICMP_ECHOREPLY)
 		q->proto = 0;
 	q->sport = is_icmp(q->proto) ? head.echo_id : head.ports[0];
@@ -142,8 +142,8 @@ __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote 
 }
 
 /*
- * Whether a quoted segment is in flight or a keepalive (RFC 5927 section 4.1): anybody may send errors, and only who sees
- * the flow knows where it is. `receiver` is the entry that was found, of the direction against the quoted packet.
+ * Whether an embedded segment is in flight or a keepalive (RFC 5927 section 4.1): anybody can send errors, but only hosts on the
+ * path know the flow's sequence numbers. `receiver` is the entry that was found, of the direction opposite to the embedded packet.
  */
 static __noinline int is_in_flight(struct quote *q, struct ab_flow_key *key, struct ab_flow *receiver)
 {
@@ -151,25 +151,25 @@ static __noinline int is_in_flight(struct quote *q, struct ab_flow_key *key, str
 	if (q->proto != IPPROTO_TCP)
 		return 1;
 	struct ab_flow *sender = s ? find_other(key, receiver, &s->lan_key) : NULL;
-	/* Of a SYN that waits nothing is on its way but probes. */
+	/* If the SYN waits, only probes are under way. */
 	if (!sender || (key->side != AB_SIDE_LAN && ab_waits(sender->tcp.tries)))
 		return 0;
 	__u32 end = sender->tcp.end, acked = receiver->tcp.ack;
 	__u32 first = acked && !is_after(acked, end) ? acked - 1 : end - TCP_PLAUSIBLE_WINDOW;
-	/* Before an answer nothing is on its way but the SYN. */
+	/* Before an answer only the SYN is under way. */
 	if (key->side != AB_SIDE_LAN && !(sender->state & AB_STATE_REPLIED))
 		first = sender->tcp.isn;
 	return q->seq - first <= end - first;
 }
 
-/* Changes 16 bits of the quote, and the ICMP sum with them. */
+/* Changes 16 bits of the embedded packet, and the ICMP checksum accordingly. */
 __noinline int replace_quoted(struct __sk_buff *skb, __u32 sum_at, __u32 at, __u32 from, __u32 to)
 {
 	__be16 word = to;
 	return bpf_l4_csum_replace(skb, sum_at, from, to, 2) || bpf_skb_store_bytes(skb, at, &word, 2, 0);
 }
 
-/* The quoted transport checksum as it was before the endpoint was translated (RFC 1624). */
+/* The embedded transport checksum as it was before the endpoint was translated (RFC 1624). */
 static __always_inline __be16 restored_check(const struct quote *q, const union ab_addr *from, const union ab_addr *to,
 					     __be16 from_port, __be16 to_port)
 {
@@ -181,7 +181,8 @@ static __always_inline __be16 restored_check(const struct quote *q, const union 
 	return q->proto == IPPROTO_UDP && !check ? 0xffff : check;
 }
 
-/* The inner header of IPv4 has a sum, which leaves that of the ICMP message as it was; of IPv6 the message's makes up for it. */
+/* In IPv4 the embedded header has a checksum of its own, which keeps that of the ICMP message unchanged. In IPv6 the ICMP checksum
+ * changes. */
 __noinline int replace_quoted_addr(struct __sk_buff *skb, struct quote *q, __u32 sum_at, struct ab_flow *flow,
 				   __u32 is_src)
 {
@@ -197,8 +198,8 @@ __noinline int replace_quoted_addr(struct __sk_buff *skb, struct quote *q, __u32
 }
 
 /*
- * In the quote the translated endpoint changes back: its address, its port and the transport checksum, and the ICMP sum with
- * them.
+ * Translates the endpoint in the embedded packet back: its address, its port and the transport checksum, and the ICMP checksum
+ * accordingly.
  */
 __noinline int rewrite_quote(struct __sk_buff *skb, struct packet *p, __u32 way, struct ab_flow *flow)
 {
@@ -219,9 +220,10 @@ __noinline int rewrite_quote(struct __sk_buff *skb, struct packet *p, __u32 way,
 }
 
 /*
- * A source that is known on one line alone, which no router may forward (RFC 4291 section 2.5.6, RFC 3927 section 2.7), or is of the
- * site, as providers number routers out of private ranges, too (RFC 6752), becomes the link's: the quote proves that the error is about
- * the flow, and without too big ones its path would be a black hole. Nobody passes for a host of the LAN. 0, or the reason to drop.
+ * Replaces the source of an error by the link's address if it is link-local, which no router may forward (RFC 4291 section 2.5.6,
+ * RFC 3927 section 2.7), or an address of the site, because some providers number routers out of private ranges (RFC 6752). The
+ * embedded packet proves that the error is about the flow, and without "too big" errors its path would be a black hole. So no
+ * packet from a link seems to come from a LAN host. Returns 0, or the reason to drop.
  */
 __noinline int name_router(struct __sk_buff *skb, struct packet *p, __u32 link_index)
 {
@@ -242,7 +244,8 @@ __noinline int name_router(struct __sk_buff *skb, struct packet *p, __u32 link_i
 		       : 0;
 }
 
-/* An error about what left by the prefix of a link and is of no flow: the quote names the host again. 0, or the reason to drop. */
+/* Handles an error about a packet that left by a link's prefix without a flow: restores the LAN host's address in the embedded
+ * packet. Returns 0, or the reason to drop. */
 __noinline int restore_quote(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -257,7 +260,7 @@ __noinline int restore_quote(struct __sk_buff *skb, struct packet *p)
 	return rewrite_quote(skb, p, INBOUND, &s->wan);
 }
 
-/* An error from the internet about a packet a LAN host sent. 0: it is about no flow. */
+/* Translates an error from the internet about a packet of a LAN host. Returns 0 if it is about no flow. */
 __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	struct quote *q = quote_room();
@@ -287,7 +290,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 											: AB_REASON_REWRITE_FAILED;
 }
 
-/* The flow of a packet that came from the internet, and its LAN key: a mapping that is the remote end's alone before another. */
+/* Finds the flow of a packet from the internet, and its LAN key. A mapping for that remote end alone comes first. */
 static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const struct quote *q)
 {
 	make_apart_key(key, q->proto, &q->dst, q->dport, &q->src, q->sport);
@@ -298,8 +301,8 @@ static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const str
 	return find_flow(key);
 }
 
-/* An error from the LAN about a packet the internet sent: its source becomes the flow's external address. 0: it is about no flow,
- * and there are links without NAT. */
+/* Translates an error from the LAN about a packet from the internet: its source becomes the flow's external address. Returns 0 if
+ * it is about no flow, and there are links without NAT. */
 __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 {
 	struct quote *q = quote_room();
@@ -324,7 +327,7 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 		return 0;
 	if (!flow)
 		return is_forwarding() ? AB_REASON_FORWARD_OUT : AB_REASON_FOREIGN_ERROR;
-	/* Nobody on another device speaks for the host. */
+	/* An error about the host's flow must come from the host's device. */
 	if (p->ifindex != flow->lan_ifindex && !(set && set->lan_sources_loose))
 		return AB_REASON_SPOOFED_DEVICE;
 	if (!is_in_flight(q, &key, flow))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* From a link: what belongs to a flow goes to its LAN host; stray.h decides about the rest. */
+/* Packets from a link: those of a flow go to its LAN host; stray.h decides about the others. */
 #ifndef ANABRANCH_INBOUND_H
 #define ANABRANCH_INBOUND_H
 
@@ -13,8 +13,8 @@
 #include "tcp.h"
 
 /*
- * Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. Hosts of
- * one LAN need no permission (REQ-9), and nobody on a link can pretend to be one.
+ * Address-dependent filtering (RFC 4787 REQ-8). Returns 0 if this remote address may send to the mapping, or the reason why not.
+ * Hosts of the LAN need no permission (REQ-9), and nobody on a link can pretend to be one.
  */
 __noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
@@ -32,14 +32,14 @@ __noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab
 		return 0;
 	make_permission_key(&key, wan_key, &p->src);
 	const struct ab_flow *permission = find_permission(&key);
-	/* What is apart, another mapping of the endpoint has asked. */
+	/* This remote end was asked by another mapping of the endpoint, which is for it alone. */
 	if (permission && is_granted_to(permission, wan) && !(permission->state & AB_STATE_APART))
 		return 0;
 	return (wan->state & AB_STATE_PREFIX ? let_in(skb, p) : 0) ?: AB_REASON_FILTERED_IN;
 }
 
-/* The answer to a mapping that is an embryo: the first tells the LAN entry, the second confirms, so that a single query stays an
- * embryo. */
+/* Handles the answer to an unconfirmed mapping. The first one marks the LAN entry, the second one confirms the flow, so that a
+ * single query stays unconfirmed. */
 static __noinline void answer_mapping(struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
 	struct flow_room *s = flow_room();
@@ -55,12 +55,12 @@ static __noinline void answer_mapping(struct ab_flow_key *wan_key, struct ab_flo
 static __always_inline void learn_progress(struct ab_flow *flow, const struct packet *p, struct ab_traffic *t,
 					   __u32 link)
 {
-	/* Without NAT it may have come by another link than the flow's, whose way out then is not proved. */
+	/* Without NAT it may have come over a link other than the flow's. That proves nothing about the flow's link. */
 	if (follow_tcp(flow, p) && t && flow->link == link)
 		t->rx_progress++;
 }
 
-/* 0, or the reason to drop. */
+/* Follows a TCP segment from a link. Returns 0, or the reason to drop. */
 static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *key, struct ab_flow *flow,
 					 struct ab_traffic *t, __u32 link)
 {
@@ -76,7 +76,7 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 		if (false_end || p->flags & PACKET_UNPROVEN)
 			return false_end;
 	}
-	/* The host asks whether its connection is still there (RFC 5961 section 4). */
+	/* The host answers whether its connection still exists (RFC 5961 section 4). */
 	if (is_first_syn(p)) {
 		p->flags |= PACKET_UNPROVEN;
 		return 0;
@@ -85,14 +85,14 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 	return 0;
 }
 
-/* Whether there are LAN devices that do not take the packet as it is. */
+/* Whether the packet is too long for some LAN device. */
 static __always_inline int is_too_long_for_some(const struct __sk_buff *skb, const struct packet *p)
 {
 	return exceeds_mtu(skb, p, p->mtu) && p->mtu;
 }
 
-/* What is longer than its LAN device takes is cut or answered; devices are asked only about what the smallest does not
- * take. 0, or the reason. */
+/* Splits a packet that is too long for its LAN device, or answers it. Devices are only checked for packets that are too long for
+ * the smallest one. Returns 0, or the reason. */
 static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 side)
 {
 	if (!is_too_long_for_some(skb, p))
@@ -101,7 +101,8 @@ static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, c
 	return device ? fit_to_mtu(skb, p, device->mtu, side) : 0;
 }
 
-/* As begin_datagram and fit_to_lan. While others were sent beside a fragment its flow's memory may have become another's. */
+/* Like begin_datagram and fit_to_lan. While other packets were sent, the memory of the flow may have been reused, so it is looked
+ * up again. */
 static __always_inline int take_for_lan(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					struct ab_flow **flow, __u32 side)
 {
@@ -114,7 +115,7 @@ static __always_inline int take_for_lan(struct __sk_buff *skb, struct packet *p,
 	return *flow ? 0 : AB_REASON_FRAGMENT_ORPHAN;
 }
 
-/* Only what a flow received is traffic: strays that keep coming prove nothing about a link. */
+/* Only packets that a flow receives count as traffic: packets of no flow prove nothing about a link. */
 static __always_inline void count_rx(struct ab_traffic *t, struct ab_flow *flow, struct load load)
 {
 	touch_flow(flow, tick_ns(), load.packets, load.bytes);
@@ -142,7 +143,7 @@ __noinline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flo
 	return bad ?: send_in(skb, p, flow);
 }
 
-/* The reason for which a TCP segment left that was sent to the LAN. */
+/* The reason with which a TCP segment to the LAN leaves. */
 static __always_inline int way_in(const struct packet *p)
 {
 	if (p->flags & PACKET_CALL)
@@ -150,7 +151,8 @@ static __always_inline int way_in(const struct packet *p)
 	return p->flags & PACKET_CHALLENGE ? AB_REASON_CHALLENGE : AB_REASON_TRANSLATED_IN;
 }
 
-/* A later fragment whose first was not seen: the host's own, or early. It is left to the host, and a copy waits. */
+/* A fragment after the first, whose first fragment was not seen: it belongs to the host, or is early. It is left to the host, and a
+ * copy waits. */
 static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	int reason = stray_inbound(skb, p);
@@ -159,7 +161,7 @@ static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *
 	return reason;
 }
 
-/* Whether it is what nearly all packets are: whole, of a flow under way, and nothing is to be asked. */
+/* Whether the packet is the usual case: complete, of a confirmed flow, and without anything to check. */
 static __always_inline int is_usual_in(const struct __sk_buff *skb, const struct packet *p, struct ab_flow *flow)
 {
 	if (p->flags & PACKET_TURNED || !is_under_way(flow) || p->ttl <= 1 || is_too_long_for_some(skb, p))
@@ -182,7 +184,7 @@ struct sharing {
 	__u32 link;
 };
 
-/* Whether a link is on a segment with others and has the packet's destination. */
+/* Whether a link shares its segment with others and has the packet's destination address. */
 static long ask_sharing(__u32 index, struct sharing *s)
 {
 	const struct ab_link *link = link_at(index, s->packet->family);
@@ -192,7 +194,7 @@ static long ask_sharing(__u32 index, struct sharing *s)
 	return 1;
 }
 
-/* The link that a packet is for which `link` has brought. Where links share a segment, whoever is on it may have learned either's
+/* The link for which a packet is that came from `link`. If links share a segment, hosts on it may have learned one link's
  * hardware address for the other's address. */
 __noinline int link_of_packet(struct packet *p, __u32 link)
 {
@@ -204,7 +206,7 @@ __noinline int link_of_packet(struct packet *p, __u32 link)
 	return s.link;
 }
 
-/* Everything but what is usual. `flow` is what the table has, where it was asked. */
+/* Handles all but the usual case. `flow` is what the table has, if it was looked up. */
 static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet *p, __u32 link, __u8 side,
 					   struct ab_flow_key *key, struct ab_flow *flow)
 {
@@ -238,7 +240,7 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 		return answers_loser(p, key) ?: hear_survey(p, link) ?: stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	/* What another LAN host sent is no traffic of the link. */
+	/* A packet of another LAN host does not count as traffic of the link. */
 	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_at(flow->class, link, p->family);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
@@ -258,7 +260,7 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 	}
 	__u32 is_first = is_same_addr(ab_first_remote(flow), &p->src) && !(flow->state & AB_STATE_HAIRPIN);
 	int filtered = is_first ? 0 : filter_mapping(skb, p, key, flow);
-	/* The host may ask by an id that a LAN host has here; without NAT everybody may speak to everybody. */
+	/* The host itself may use an ICMP id that a LAN host has here. Without NAT everybody may send to everybody. */
 	if (filtered == AB_REASON_FILTERED_IN && (is_icmp(p->proto) || side == AB_SIDE_ROUTED))
 		return stray_inbound(skb, p);
 	filtered = filtered ?: take_for_lan(skb, p, key, &flow, side);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Every map of the gateway. */
+/* All maps of the gateway. */
 #ifndef ANABRANCH_MAPS_H
 #define ANABRANCH_MAPS_H
 
@@ -8,7 +8,7 @@
 #include "../../policy/inline.h"
 #include "../packet/map.h"
 
-/* The sizes of `flows`, `embryo_order`, `permissions` and `hosts` are set by user space before loading. */
+/* User space sets the sizes of `flows`, `embryo_order`, `permissions` and `hosts` before loading. */
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
 AB_MAP(permissions, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
 AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_key, 0);
@@ -16,8 +16,9 @@ AB_MAP(unordered, BPF_MAP_TYPE_ARRAY, AB_UNORDERED_HOSTS, __u32, __u32, 0);
 AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);
 
 /*
- * The link of a session, or of a LAN address. A host has a number of places of its own, in rows, which the sessions of all its
- * addresses contend for: it makes no other host's forgotten before as many hosts as the table has room for fill all of theirs.
+ * The link of a session, or of a LAN address. A host has a number of places of its own, in rows, for which the sessions of all its
+ * addresses compete. Its sessions do not displace those of other hosts before as many hosts as the table has room for fill all
+ * their places.
  */
 #define AB_SESSION_ROWS 64 /* of a host */
 #define AB_SESSION_PLACES 16
@@ -40,7 +41,7 @@ struct ab_fragment_key {
 	__u16 zero;
 };
 
-/* The same among those of its source. */
+/* The position of a datagram among those of its source. */
 struct ab_fragment_name {
 	union ab_addr dst;
 	__u32 id;
@@ -55,9 +56,9 @@ struct ab_fragment {
 	__u32 new_id; /* outbound: two LAN hosts may use one id towards one remote (RFC 4787 section 11) */
 	__u8 poisoned;
 	__u8 spans;
-	__u8 proto; /* of the transport header, which fragments of IPv6 need not tell */
+	__u8 proto; /* transport protocol; later IPv6 fragments may not have it */
 	__u8 zero[5];
-	__u64 seen_ns; /* the first fragment */
+	__u64 seen_ns; /* time of the first fragment */
 	__u32 total;   /* units of 8 in the datagram, once its last fragment was seen */
 	__u32 held;    /* units seen */
 	struct {
@@ -66,17 +67,17 @@ struct ab_fragment {
 };
 AB_MAP(fragments, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_fragment_key, struct ab_fragment, 0);
 
-/* When a link was last found to have no port left, by what the port was for. */
+/* When a link was last found to have no free port, by what the port was for. */
 #define AB_FULLNESS_SLOTS 64
 struct ab_fullness {
-	__u64 found_ns; /* the latest of all */
+	__u64 found_ns; /* the latest of all entries */
 	__u64 link_ns[AB_MAX_LINKS];
 };
 AB_MAP(fullness, BPF_MAP_TYPE_ARRAY, AB_FULLNESS_SLOTS, __u32, struct ab_fullness, 0);
 
 AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
 AB_MAP(rules, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_rules, 0);
-/* By class. */
+/* The choices, indexed by class and family. */
 AB_MAP(choice, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES *AB_FAMILIES, __u32, struct ab_choice, 0);
 AB_MAP(turn, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, __u32, 0); /* choices made so far, for AB_DISPATCH_TURNS */
 AB_MAP(classes, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, struct ab_class, 0);
@@ -86,7 +87,8 @@ AB_MAP(consistent, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_consistent, 0);
 AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS *AB_FAMILIES, __u32, struct ab_link, 0);
 AB_MAP(devices, BPF_MAP_TYPE_ARRAY, AB_DEVICE_PLACES, __u32, struct ab_device, 0);
 AB_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, AB_ROUTES_MAX, struct ab_route_key, struct ab_route, BPF_F_NO_PREALLOC);
-/* By number, since few routes differ in it: with 16 bytes less each takes 64 of the kernel's, not 96. */
+/* Next hops have numbers, because few of them differ: an entry of the routes is 16 bytes shorter, and takes 64 bytes of the
+ * kernel's memory instead of 96. */
 AB_MAP(next_hops, BPF_MAP_TYPE_ARRAY, AB_NEXT_HOPS_MAX, __u32, union ab_addr, 0);
 
 AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_CLASSES *AB_MAX_LINKS *AB_FAMILIES, __u32, struct ab_traffic, 0);
@@ -97,19 +99,19 @@ AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);
 AB_MAP(sweeping, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
 AB_MAP(ending, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_ending, 0);
 
-AB_MAP(visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a sweep */
-AB_MAP(doomed, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a link that ends */
+AB_MAP(visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* for sweeps */
+AB_MAP(doomed, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* for a link that ends */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 16); /* of two visits */
+	__uint(max_entries, 1 << 16); /* room for two visits */
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } ended SEC(".maps");
 
-/* A flow that may be opened: by whom, and the search for its link and port. */
+/* A flow that may be opened: its opener, and the search for its link and port. */
 struct ab_opening {
 	__u8 mac[6];	  /* source */
-	__u8 via_router;  /* the source is known by its address: it is behind a router of the LAN, ... */
+	__u8 via_router;  /* the source is identified by its address, because it is behind a router of the LAN, ... */
 	__u8 layer3;	  /* ... or a device without Ethernet */
 	__u8 is_hairpin;  /* the destination is one of our external addresses, ... */
 	__u8 is_answer;	  /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
@@ -120,24 +122,24 @@ struct ab_opening {
 	__u8 keeps_port;  /* AB_STATE_ROUTED or AB_STATE_PREFIX */
 	__u8 joins;	  /* what it opens has begun elsewhere: over a link without NAT, or not at all */
 	__u8 waited;	  /* its SYN has waited for a probe, in vain */
-	__u16 asked_link; /* by whose prefix the remote end asked; AB_NO_TARGET: it did not */
-	__u16 kept_link;  /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
+	__u16 asked_link; /* link by whose prefix the remote end began; AB_NO_TARGET: it did not */
+	__u16 kept_link;  /* link and port of the LAN endpoint's external endpoint; AB_NO_TARGET: none */
 	__be16 kept_port;
-	__u32 lan_ifindex;    /* where the source is routed to */
+	__u32 lan_ifindex;    /* device of the source's route */
 	union ab_addr remote; /* destination, ... */
 	__be16 remote_port;   /* ... and port */
 	__u16 family;	      /* enum ab_family */
 	__u32 tried;	      /* links that failed the flow already (WSDM), as ab_tried() */
 	__u64 full;	      /* links without a port, ... */
 	__u32 failed;	      /* ... and how many of them were tried */
-	__u32 first_port;     /* where the walk over the ports begins */
+	__u32 first_port;     /* first candidate port */
 	__u32 reason;	      /* 0: found */
 	__u64 now;
-	__u32 sent;    /* when its SYN takes a link, as ab_syn_sent(); 0: it tells nothing of that */
-	__u32 surveys; /* user space is to hear of it */
+	__u32 sent;    /* when its SYN takes a link, as ab_syn_sent(); 0: it measures nothing */
+	__u32 surveys; /* reported to user space */
 };
 
-/* Who asked from outside, and which host of the LAN (prefix.h). */
+/* A remote end that sent by a link's prefix, and the LAN host that it sent to (prefix.h). */
 struct ab_asked_key {
 	union ab_addr local;
 	union ab_addr remote;
@@ -146,7 +148,7 @@ struct ab_asked_key {
 	__u32 proto;
 };
 
-/* Both ends of a packet, to ask for a socket by. */
+/* Both ends of a packet, to look up a socket. */
 struct endpoints {
 	union ab_addr src, dst;
 	__be16 sport, dport;
@@ -168,7 +170,7 @@ struct flow_room {
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
 	struct ab_flow_key endpoint_key, called_key, rival_key, held_key;
-	struct endpoints ends; /* that a socket is asked for by */
+	struct endpoints ends; /* for a look-up of a socket */
 	struct ab_asked_key asked;
 	__u8 bytes[512]; /* of an ICMP message */
 };
@@ -232,7 +234,7 @@ static __always_inline int is_routed(const struct ab_settings *set, __u32 link, 
 	return routed_links(set, family) >> (link & (AB_MAX_LINKS - 1)) & 1;
 }
 
-/* That the flows of what a link carries are found on. */
+/* The side in the keys of flows over a link. */
 static __always_inline __u8 side_of_link(__u32 link, __u32 family)
 {
 	const struct ab_settings *set = current_settings();

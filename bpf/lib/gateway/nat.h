@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* A flow's packet is rewritten and leaves: out over its link, or in to its LAN host. */
+/* Rewrites a flow's packet and sends it: over its link, or to its LAN host. */
 #ifndef ANABRANCH_NAT_H
 #define ANABRANCH_NAT_H
 
@@ -7,14 +7,15 @@
 #include "flow.h"
 #include "open.h"
 
-/* The same of an address alone. */
+/* The same, but only the address. */
 static __noinline int rewrite_address(struct __sk_buff *skb, const struct packet *p, enum direction way,
 				      const union ab_addr *to)
 {
 	return rewrite_packet(skb, p, way, to, way == OUTBOUND ? p->sport : p->dport);
 }
 
-/* A layer-3 device takes the bare IP packet; Ethernet resolves the gateway, or the destination where there is none. */
+/* A device without Ethernet gets the bare IP packet. On Ethernet the gateway is resolved, or the destination if there is no
+ * gateway. */
 static __always_inline int send_over_link(struct __sk_buff *skb, __u32 l3, const struct ab_link *link,
 					  const union ab_addr *dst)
 {
@@ -24,7 +25,7 @@ static __always_inline int send_over_link(struct __sk_buff *skb, __u32 l3, const
 	return 0;
 }
 
-/* The same of what routing binds to the link, by the next hop that it says now, as long as it says this link. */
+/* The same for a packet that routing binds to the link: by the next hop of the route now, as long as it is over this link. */
 __noinline int send_by_route(struct __sk_buff *skb, struct packet *p, __u32 index)
 {
 	const struct way_room *found = way_room();
@@ -36,14 +37,15 @@ __noinline int send_by_route(struct __sk_buff *skb, struct packet *p, __u32 inde
 	return send_over_link(skb, p->l3, link, &p->dst);
 }
 
-/* A packet, with its IP header at `l3`, of what was bound to a link, by its number, as `why` says. 0, or the reason of failure. */
+/* Sends a packet with its IP header at `l3` over the link with number `index`; `why` says how it was bound. Returns 0, or the
+ * reason of failure. */
 static __always_inline int send_bound(struct __sk_buff *skb, struct packet *p, __u32 l3, const struct ab_link *link,
 				      __u32 index, __u8 why)
 {
 	return why == AB_WHY_ROUTE ? send_by_route(skb, p, index) : send_over_link(skb, l3, link, &p->dst);
 }
 
-/* Towards the LAN host, or the router it is behind. A device without Ethernet takes the bare IP packet. */
+/* Sends to the LAN host, or to the router in front of it. A device without Ethernet gets the bare IP packet. */
 static __always_inline int send_to_lan(struct __sk_buff *skb, const struct packet *p, const struct ab_flow *flow,
 				       const union ab_addr *host)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* A flow begins: which link, which external port, and the two entries. */
+/* Opens a flow: chooses the link and the external port, and inserts both entries. */
 #ifndef ANABRANCH_OPEN_H
 #define ANABRANCH_OPEN_H
 
@@ -16,7 +16,7 @@
 #include "tcp.h"
 #include "way.h"
 
-/* Links looked at for one flow: where the first has no port left, two more. */
+/* Maximum number of links tried for one flow: if the first has no free port, two more. */
 #define LINK_ATTEMPTS 3
 /* No reason: the packet may open a flow. */
 #define TO_OPEN (-1)
@@ -29,7 +29,7 @@ static __always_inline int is_lan_address(const union ab_addr *addr)
 	return route && route->verdict == AB_VERDICT_LAN;
 }
 
-/* Whether it is of the LAN, of this host, or what the LAN is beyond a link: nobody else has it. */
+/* Whether it is an address of the LAN, of this host, or of the LAN as seen beyond a link. Nobody else has these. */
 static __always_inline int is_of_site(const union ab_addr *addr)
 {
 	const struct ab_route *route = find_route(addr);
@@ -44,8 +44,8 @@ static __noinline int is_layer3(__u32 ifindex)
 }
 
 /*
- * Strict reverse path filtering (RFC 3704 section 2.2): the source must be of a LAN prefix, and that of the device the packet
- * came by. Learns what the route says of the host. 0, or the reason to drop.
+ * Strict reverse path filtering (RFC 3704 section 2.2): the source must be of a LAN prefix, and of the device from which the packet
+ * came. Stores what the route says about the host. Returns 0, or the reason to drop.
  */
 static __always_inline int check_source(const struct packet *p)
 {
@@ -64,7 +64,7 @@ static __always_inline int check_source(const struct packet *p)
 
 AB_SCRATCH(traits_room, struct ab_traits)
 
-/* The class of a flow that `p` begins. */
+/* The class of a flow that begins with `p`. */
 __noinline int find_class(struct packet *p)
 {
 	__u32 zero = 0;
@@ -88,19 +88,19 @@ static __always_inline int is_asked(const struct flow_room *s)
 	return s->opening.asked_link != AB_NO_TARGET;
 }
 
-/* Learns the class of what `p` opens. How far a choice reaches in it: enum ab_granularity. */
+/* Stores the class of what `p` opens. Returns for which flows a choice in it holds: enum ab_granularity. */
 __noinline int classify(struct packet *p)
 {
 	struct flow_room *s = flow_room();
 	if (!s || !p)
 		return AB_PER_CONNECTION;
-	/* What stays in the LAN is of no class of traffic to the internet. */
+	/* Traffic that stays in the LAN belongs to no class of internet traffic. */
 	s->opening.class = s->opening.is_hairpin ? 0 : find_class(p);
 	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
 	return now && !s->opening.is_hairpin && !is_asked(s) ? now->granularity : AB_PER_CONNECTION;
 }
 
-/* Why a flow of this class that finds no link goes no further. */
+/* The reason for a flow of this class for which there is no link. */
 static __noinline int reason_without_link(__u32 class, __u32 family)
 {
 	const struct ab_choice *now = choice_of(class, family);
@@ -114,7 +114,7 @@ static __noinline int reason_without_link(__u32 class, __u32 family)
 	}
 }
 
-/* The same of a packet that has opened none. */
+/* The same for a packet that opens no flow. */
 static __noinline int refuse_class(__u32 class, __u32 family)
 {
 	struct ab_class *counts = class_counts(class);
@@ -123,7 +123,8 @@ static __noinline int refuse_class(__u32 class, __u32 family)
 	return reason_without_link(class, family);
 }
 
-/* How far the choice for this flow reaches: enum ab_granularity. What has no flows keeps its order by its session. */
+/* For which flows the choice for this flow holds: enum ab_granularity. Packets without flows keep their order by being bound per
+ * session. */
 static __always_inline __u32 reach_of(const struct ab_choice *now, const struct packet *p)
 {
 	if (p->kind != PACKET_FLOW && now->granularity != AB_PER_PACKET)
@@ -134,13 +135,13 @@ static __always_inline __u32 reach_of(const struct ab_choice *now, const struct 
 struct session_room {
 	struct ab_session_key key;
 	struct ab_sessions fresh;
-	__u64 trace; /* of what the link is remembered under, ... */
+	__u64 trace; /* trace under which the link is remembered, ... */
 	__u32 place; /* ... and its place in the row */
 };
 AB_SCRATCH(session_room, struct session_room)
 
-/* What the link of a flow of `p`, of the host of s->host_key and the class that is being asked, is remembered under. Two sessions
- * of a host have one trace by chance of 2^-39, and then a link as good. */
+/* Builds the key under which the link of a flow of `p` is remembered, for the host of s->host_key and its class. Two sessions
+ * of a host have the same trace with a chance of 2^-39, and then share a link, which does no harm. */
 static __always_inline void make_session(struct session_room *room, const struct flow_room *s, const struct packet *p,
 					 __u32 reach)
 {
@@ -165,7 +166,7 @@ static __noinline __u32 session_link(struct flow_room *s, const struct packet *p
 	return ab_session_link(now, found, room->trace, tick_ns());
 }
 
-/* The flows of the host of s->host_key that follow take this link too, as far as the choice reaches. */
+/* Binds later flows of the host of s->host_key to this link, as far as the choice holds. */
 static __noinline int remember_session(struct flow_room *s, const struct packet *p, __u32 link)
 {
 	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
@@ -191,8 +192,9 @@ static __always_inline __u32 packet_hash(const struct ab_choice *now, const stru
 }
 
 /*
- * What binds a new flow to a link before links are compared beside the route of its destination, which is known: an earlier flow
- * of the host of s->host_key. And what they are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
+ * Prepares the choice for a flow: what binds it beside the route of its destination, which is known (earlier flows of the host of
+ * s->host_key), and the measurements for comparing links. Separate from `choose_link`, which is called deeper in the stack, once
+ * per attempt.
  */
 __noinline int begin_choice(struct packet *p)
 {
@@ -218,8 +220,8 @@ static __always_inline __u32 draw_for(const struct ab_choice *now, __u32 class, 
 	return next ? __sync_fetch_and_add(next, 1) : 0;
 }
 
-/* Which link the flow takes that `begin_choice` was asked about, but for those it tried, as ab_tried(), and the full ones: as
- * s->decision. */
+/* Chooses the link of the flow that `begin_choice` has prepared, without the links that it has tried (`tried`, as ab_tried()) and
+ * those without a free port (`full`). The result is s->decision. */
 __noinline int choose_link(__u32 tried, __u64 full)
 {
 	__u32 zero = 0;
@@ -238,7 +240,8 @@ __noinline int choose_link(__u32 tried, __u64 full)
 	return 0;
 }
 
-/* Makes a LAN address what it is on `link`: itself, or with another prefix, or the link's own. The state that tells the first two. */
+/* Translates a LAN address to its external address on `link`: itself, or with another prefix, or the link's own. Returns the state
+ * bit for the first two. */
 static __always_inline __u32 become_external(union ab_addr *addr, const struct ab_link *link, __u8 side)
 {
 	if (side == AB_SIDE_ROUTED)
@@ -249,8 +252,9 @@ static __always_inline __u32 become_external(union ab_addr *addr, const struct a
 	return 0;
 }
 
-/* How far before the packet that opens a flow the numbers begin that the remote end may acknowledge: what answers who asked is behind a
- * SYN, of which another may be an answer again; what joins has sent before what nobody here has seen. */
+/* How far before the packet's sequence number those numbers begin that the remote end may acknowledge. An answer to a remote end's
+ * SYN follows a SYN of the host that may itself be an answer; a flow that joins a connection has sent earlier segments that were
+ * not seen here. */
 static __always_inline __u32 number_before(const struct flow_room *s, const struct packet *p)
 {
 	if (s->opening.joins && !(p->tcp_flags & AB_TCP_SYN))
@@ -258,7 +262,7 @@ static __always_inline __u32 number_before(const struct flow_room *s, const stru
 	return is_asked(s) && !(p->tcp_flags & AB_TCP_SYN);
 }
 
-/* Both entries of a flow on `link`, as s->decision says, but for the port. */
+/* Fills both entries of a flow on `link` by s->decision, except for the port. */
 static __always_inline void fill_entries(struct flow_room *s, const struct packet *p, const struct ab_link *link,
 					 __u32 tried)
 {
@@ -287,30 +291,30 @@ static __always_inline void fill_entries(struct flow_room *s, const struct packe
 	lan->state |= kept;
 	lan->other_local = s->wan_key.local;
 	if (is_mapping(p->proto)) {
-		/* Also of one that is apart. */
+		/* Also for a mapping for one remote end. */
 		__builtin_memset(&s->wan_key.remote, 0, sizeof(s->wan_key.remote));
 		s->wan_key.remote_port = 0;
 		*ab_first_remote(lan) = p->dst;
 		*ab_first_remote(wan) = p->dst;
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
 	} else {
-		/* Known even if the SYN goes no further: what is acknowledged is never more. */
+		/* Also if the SYN is dropped later: then it is never acknowledged. */
 		lan->tcp.isn = p->seq - number_before(s, p);
 		lan->tcp.end = p->end;
-		/* One that waits tells nothing of when it took its link. */
+		/* The SYN of a race of probes waits, so the time at which it takes its link is not known yet. */
 		wan->tcp.tries = s->decision.why == AB_WHY_PROBED ? 0 : s->opening.sent;
 	}
 }
 
-/* Room among the embryos of the opener's device, or one of its own that goes. */
+/* Whether there is room among the unconfirmed flows of the opener's device, if necessary after evicting one of its own. */
 static __always_inline int has_device_room(const struct ab_settings *set, const struct opener *o)
 {
 	return !o->device || (__s32)o->device->embryos < (__s32)set->embryos_per_device ||
 	       evict_oldest(o->host, ROOM_STEPS);
 }
 
-/* Whether the embryo of s->lan_key has a place among its host's; where all hosts together have too many, one of its own goes. That
- * may be any of them where devices have shares, too, so there all are in the order. */
+/* Whether the unconfirmed flow of s->lan_key has room among its host's. If all hosts together have too many, one of its own is
+ * evicted. If devices have shares, that may be any of its flows, so all are in the order. */
 static __always_inline int has_place(struct flow_room *s, const struct ab_settings *set, const struct opener *o)
 {
 	__u32 share = set->embryos_per_host, unordered = o->device ? 0 : share / AB_UNORDERED_HOSTS;
@@ -318,7 +322,7 @@ static __always_inline int has_place(struct flow_room *s, const struct ab_settin
 	       (evict_oldest(o->host, ROOM_STEPS) && enqueue_embryo(s, o->host, share, unordered));
 }
 
-/* Inserts the LAN entry, whose link entry is there. 0, OPENED_ELSEWHERE, or the reason why not. */
+/* Inserts the LAN entry after the link entry. Returns 0, OPENED_ELSEWHERE, or the reason of failure. */
 static __noinline int enter_embryo(struct flow_room *s, const struct ab_settings *set, const struct opener *o)
 {
 	int error = -ENOSPC;
@@ -337,7 +341,7 @@ static __noinline int enter_embryo(struct flow_room *s, const struct ab_settings
 	return error == -EEXIST ? OPENED_ELSEWHERE : AB_REASON_REFUSED_EMBRYOS;
 }
 
-/* Counts the flow whose entries are there. */
+/* Counts a flow after its entries were inserted. */
 static __always_inline void count_opening(const struct flow_room *s, const struct opener *o)
 {
 	gauge_add(s->lan.link, 1, 1, 0);
@@ -348,8 +352,8 @@ static __always_inline void count_opening(const struct flow_room *s, const struc
 		__sync_fetch_and_add(&o->device->embryos, 1);
 }
 
-/* Where it is remembered which links have no port left for flows such as this: TCP ports are used again for every remote
- * end, so theirs are told apart. */
+/* Where it is remembered which links have no free port for flows like this one. TCP ports are used again for each remote
+ * end, so these are distinguished. */
 static __always_inline struct ab_fullness *fullness_of(const struct packet *p)
 {
 	__u32 remote = (fold_addr(&p->dst) ^ (__u32)p->dport << 8) * 2654435761u >> 16;
@@ -370,7 +374,8 @@ static __always_inline __u64 full_links(const struct ab_fullness *f, __u64 now)
 	return full;
 }
 
-/* A link that could take no flow counts as if it had: who is chosen by what was dispatched goes on to the next. */
+/* Remembers that a link has no free port. It counts as if it had been given the flow, so that a policy by dispatched flows goes on
+ * to the next link. */
 static __always_inline void learn_full(struct flow_room *s, const struct packet *p, __u32 link)
 {
 	struct ab_fullness *f = fullness_of(p);
@@ -386,13 +391,13 @@ static __always_inline int is_call(const struct flow_room *s)
 	return s->opening.is_hairpin && !is_mapping(s->lan_key.proto);
 }
 
-/* Whether there is no choice: that leaves by no link, or answers what has come by one. */
+/* Whether there is nothing to choose: the flow leaves over no link, or answers what came over one. */
 static __always_inline int is_settled(const struct flow_room *s)
 {
 	return is_call(s) || is_asked(s);
 }
 
-/* It stays at its endpoint, or begins on the link of the one it calls, or of who asked. */
+/* Keeps the flow at its endpoint's link, or gives it that of the host it calls, or that over which the remote end began. */
 static __always_inline void stay_at_endpoint(struct flow_room *s)
 {
 	__u16 kept = s->opening.kept_link;
@@ -400,7 +405,7 @@ static __always_inline void stay_at_endpoint(struct flow_room *s)
 	s->decision.why = s->request.route == s->decision.target ? AB_WHY_ROUTE : AB_WHY_ENDPOINT;
 }
 
-/* Tries the next link. Whether the search is over, by s->opening.reason. */
+/* Tries the next link. Returns whether the search is over; the result is s->opening.reason. */
 static long try_link(__u32 attempt, struct opener *o)
 {
 	struct flow_room *s = flow_room();
@@ -424,7 +429,7 @@ static long try_link(__u32 attempt, struct opener *o)
 		return 1;
 	}
 	if (s->opening.full >> (target & (AB_MAX_LINKS - 1)) & 1) {
-		/* No other is left, unless one that failed this flow before has ports. */
+		/* No other link is left, except perhaps one that failed this flow before and has free ports. */
 		s->opening.reason = AB_REASON_REFUSED_PORTS;
 		s->opening.tried = 0;
 		return !tried;
@@ -432,20 +437,20 @@ static long try_link(__u32 attempt, struct opener *o)
 	fill_entries(s, o->packet, link, tried);
 	switch (bind_port(o->skb, s)) {
 	case AB_REASON_REFUSED_PORTS:
-		/* That one port is taken says nothing about the link. */
+		/* If a fixed port is taken, that says nothing about the link. */
 		if (is_call(s) || keeps_endpoint(s))
 			return 1;
 		learn_full(s, o->packet, target & (AB_MAX_LINKS - 1));
 		return ++s->opening.failed == LINK_ATTEMPTS;
 	case AB_REASON_REFUSED_EMBRYOS:
-		/* In a full table one of the host's own makes room. */
+		/* If the table is full, one of the host's own flows is evicted. */
 		return !evict_oldest(o->host, ROOM_STEPS);
 	default:
 		return 1;
 	}
 }
 
-/* Both entries of the flow of s->lan_key, which its opener may open. 0, or the reason why not. */
+/* Inserts both entries of the flow of s->lan_key, which its opener may open. Returns 0, or the reason why not. */
 static __always_inline int place_flow(struct flow_room *s, const struct ab_settings *set, struct opener *o)
 {
 	if (!has_device_room(set, o))
@@ -474,8 +479,8 @@ static __always_inline int place_flow(struct flow_room *s, const struct ab_setti
 	return note_asked(s, o->packet);
 }
 
-/* Opens the flow of `p`, whose key is s->lan_key and class s->opening.class, on a link outside s->opening.tried. 0, or the reason
- * why not. */
+/* Opens the flow of `p` with key s->lan_key and class s->opening.class, on a link outside s->opening.tried. Returns 0, or the
+ * reason why not. */
 __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -483,7 +488,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 	struct opener o = { .skb = skb, .packet = p };
 	if (!s || !set || !p)
 		return AB_REASON_NOT_CONFIGURED;
-	/* A RST begins nothing. */
+	/* A RST opens no flow. */
 	if (s->opening.joins && p->tcp_flags & AB_TCP_RST)
 		return fall_back(AB_REASON_NO_FLOW_OUT);
 	int refused = admit(s, set, &o);

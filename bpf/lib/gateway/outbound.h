@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* From the LAN: find or open the flow, then rewrite and send. */
+/* Packets from the LAN: finds or opens the flow, then rewrites and sends. */
 #ifndef ANABRANCH_OUTBOUND_H
 #define ANABRANCH_OUTBOUND_H
 
@@ -29,8 +29,8 @@ static __always_inline int has_fallback(void)
 	return set && set->fallback_mark;
 }
 
-/* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. A source that lies to the kernel
- * would have its answers out of a link. Learns the link that the host's routing binds to. */
+/* Whether the gateway balances this packet. Returns 0, or the reason to leave or drop it. A packet with a spoofed source must not
+ * reach the kernel, because its answer would leave over a link. Stores the link to which the host's routing binds the packet. */
 static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -54,8 +54,9 @@ static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
 	return 0;
 }
 
-/* The same of neighbour discovery, which comes from addresses of the link alone, too. What is for nobody here the kernel would
- * forward as anything else; and what it cannot read it answers by its routes, out of a link to a source of the internet's. */
+/* The same for neighbour discovery, which may also come from link-local addresses. If it is to an address that is not of this site,
+ * it is treated like other ICMP. If its source is not of the LAN it is dropped, because the kernel would answer by its routes, over
+ * a link, to an address of the internet. */
 static __always_inline int gate_neighbour(const struct packet *p)
 {
 	if (!is_kernels(p))
@@ -65,7 +66,7 @@ static __always_inline int gate_neighbour(const struct packet *p)
 	return check_source(p) ?: AB_REASON_SPECIFIC_ROUTE;
 }
 
-/* The same of a TCP segment of no flow. TO_OPEN, or the reason why it opens none. */
+/* The same for a TCP segment of no flow. Returns TO_OPEN, or the reason why it opens no flow. */
 __noinline int may_begin(struct __sk_buff *skb, struct packet *p)
 {
 	int why = p ? gate(skb, p) : AB_REASON_MALFORMED;
@@ -77,7 +78,7 @@ static __always_inline __u64 hash_of_addr(const union ab_addr *addr)
 	return hash_recent((const __u32 *)addr, sizeof(*addr) / 4);
 }
 
-/* Who repeats a SYN, and to whom. */
+/* Counts the distinct hosts that retransmit SYNs over a link, and the remote ends of these. */
 static __noinline int count_witnesses(struct packet *p, struct ab_flow *flow, struct ab_traffic *t)
 {
 	__u32 place = AB_LINK_PLACE(flow->link, p->family);
@@ -88,7 +89,7 @@ static __noinline int count_witnesses(struct packet *p, struct ab_flow *flow, st
 	return 0;
 }
 
-/* A SYN that nothing has answered is repeated. */
+/* Counts a retransmitted SYN that has had no answer. */
 static __always_inline void count_syn_retry(struct packet *p, struct ab_flow *flow)
 {
 	struct ab_traffic *t = traffic_of(flow, p->family);
@@ -99,7 +100,7 @@ static __always_inline void count_syn_retry(struct packet *p, struct ab_flow *fl
 	learn_silence(p, flow);
 }
 
-/* The attempt goes on over `to`, where it has a try already or is given one. Whether it could. */
+/* Continues the attempt over `to`, with the try that it has there or a new one. Returns whether that was possible. */
 static __noinline int go_on_over(struct flow_room *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
 	__u32 next = ab_try(to), given_up = ab_tries_given_up(tries, next);
@@ -127,10 +128,10 @@ static __noinline int go_on_over(struct flow_room *s, struct ab_flow *flow, __u3
 	return 1;
 }
 
-/* Instead of a reason: the next link has the attempt's port taken, or translates otherwise. */
+/* No reason: the attempt has to begin anew, because its port is taken on the next link, or that translates otherwise. */
 #define BEGIN_ANEW -1
 
-/* Between links without NAT the attempt moves: to the remote end it is the same connection. Whether it could. */
+/* Moves the attempt between links without NAT: for the remote end it is the same connection. Returns whether that was possible. */
 static __noinline int move_to(struct flow_room *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
 	struct ab_flow *wan = find_other(&s->lan_key, flow, &s->wan_key);
@@ -144,7 +145,7 @@ static __noinline int move_to(struct flow_room *s, struct ab_flow *flow, __u32 t
 	return 1;
 }
 
-/* As go_on_over or move_to, between links that translate alike; where the prefix alone is translated, an attempt begins anew. */
+/* Like go_on_over or move_to, between links that translate alike. If only the prefix is translated, an attempt begins anew. */
 static __always_inline int change_link(struct flow_room *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
 	const struct ab_link *link = link_at(to, s->opening.family);
@@ -155,7 +156,8 @@ static __always_inline int change_link(struct flow_room *s, struct ab_flow *flow
 	return is_routed ? move_to(s, flow, to, tries) : go_on_over(s, flow, to, tries);
 }
 
-/* The attempt goes on outside the links it tried, which may still answer (policy/tries.h). 0, or the reason why it cannot. */
+/* Continues the attempt over a link that it has not tried. The tried ones may still answer (policy/tries.h). Returns 0, or the
+ * reason why it cannot continue. */
 static __noinline int go_on(struct packet *p, struct flow_room *s, struct ab_flow *flow, __u32 tried)
 {
 	__u32 tries = flow->tcp.tries;
@@ -175,14 +177,14 @@ static __noinline int go_on(struct packet *p, struct flow_room *s, struct ab_flo
 	return note_asked(s, p);
 }
 
-/* The link entry of the flow of s->lan_key, which has come over with that. */
+/* The link entry of the flow of s->lan_key, which was taken over together with that. */
 static __always_inline struct ab_flow *find_own_try(struct flow_room *s, const struct ab_flow *flow)
 {
 	make_other_key(&s->wan_key, &s->lan_key, flow);
 	return find_entry(&s->wan_key);
 }
 
-/* Whether the host has answered the guard of the flow of s->lan_key (tcp.h) since it was asked this. */
+/* Whether the host has answered the SYN proxy (tcp.h) of the flow of s->lan_key since this SYN was first sent. */
 static __always_inline int has_answered_guard(const struct ab_flow *flow)
 {
 	struct flow_room *s = flow_room();
@@ -193,8 +195,8 @@ static __always_inline int has_answered_guard(const struct ab_flow *flow)
 	return 1;
 }
 
-/* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. One that a
- * guard waits for is let through on that link, once. */
+/* How to treat a SYN whose flow exists. If the rules have changed, an unanswered attempt begins anew by the new ones. A SYN for
+ * which a SYN proxy waits is sent over the same link, once. */
 static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct packet *p, struct ab_flow *flow)
 {
 	enum ab_syn means = ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link, flow->tcp.tries);
@@ -205,7 +207,7 @@ static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct
 	return means;
 }
 
-/* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
+/* Handles a SYN whose flow exists. Returns TO_OPEN, 0, or the reason why it goes no further. */
 static __always_inline int settle_syn(struct __sk_buff *skb, struct packet *p, struct flow_room *s,
 				      struct ab_flow *flow)
 {
@@ -236,8 +238,8 @@ static __always_inline int settle_syn(struct __sk_buff *skb, struct packet *p, s
 	return may_begin(skb, p);
 }
 
-/* A segment of a flow nobody knows: the host is told, unless the kernel may know it. TO_OPEN: where there are links without NAT,
- * its connection may go on over one of them. */
+/* Handles a segment of an unknown flow: the host is notified, unless the kernel may know the flow. Returns TO_OPEN if there are
+ * links without NAT, over which the connection may continue. */
 static __always_inline int refuse_unknown(struct flow_room *s, struct packet *p)
 {
 	const struct ab_settings *set = current_settings();
@@ -258,7 +260,7 @@ static __always_inline int refuse_unknown(struct flow_room *s, struct packet *p)
 	return fall_back(AB_REASON_NO_FLOW_OUT);
 }
 
-/* A segment of a PPTP control connection: the kernel's NAT has that, over the link that was chosen for its SYN. */
+/* Gives a segment of a PPTP control connection to the kernel's NAT, over the link that was chosen for its SYN. */
 __noinline int give_to_helper(struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -268,7 +270,7 @@ __noinline int give_to_helper(struct packet *p)
 	classify(p);
 	p->kernel_link = link_of_pair(p);
 	const struct ab_choice *now = choice_of(s->opening.class, p->family);
-	/* Linux 6.1 learns from a comparison with zero nothing of what is one less. */
+	/* Linux 6.1 derives nothing from a comparison with zero for the value less one. */
 	__u32 is_bound = now && p->kernel_link && ab_is_usable(now, (p->kernel_link - 1) & (AB_MAX_LINKS - 1));
 	if (is_first_syn(p) && !is_bound) {
 		begin_choice(p);
@@ -311,7 +313,7 @@ static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, s
 
 static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p, struct flow_room *s)
 {
-	/* Its source is known once there is a lease. */
+	/* A client of DHCP has no known source address before it has a lease. */
 	int why = is_dhcp_answer(p) ? AB_REASON_DHCP : gate(skb, p);
 	if (!why)
 		s->opening.asked_link = link_of_asked(p);
@@ -324,7 +326,7 @@ static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p,
 	return why ?: TO_OPEN;
 }
 
-/* A mapping is confirmed once it was answered, or when it keeps sending. */
+/* A mapping is confirmed when it was answered, or when it keeps sending. */
 static __always_inline int settle_mapping(struct __sk_buff *skb, struct packet *p, struct flow_room *s,
 					  struct ab_flow *flow)
 {
@@ -335,7 +337,7 @@ static __always_inline int settle_mapping(struct __sk_buff *skb, struct packet *
 	return 0;
 }
 
-/* The network card that the packet came from; zeroes where there is no Ethernet. Whether that is known. */
+/* The hardware address from which the packet came; zeroes without Ethernet. Returns whether it is known. */
 static __always_inline int read_sender(struct __sk_buff *skb, const struct packet *p, __u8 *mac)
 {
 	if (p->l3 != 0)
@@ -344,7 +346,7 @@ static __always_inline int read_sender(struct __sk_buff *skb, const struct packe
 	return 1;
 }
 
-/* Who sends, and which flow it is, for what may open one. */
+/* Stores the sender and the flow's key, for a packet that may open a flow. */
 static __always_inline struct flow_room *begin_opening(struct __sk_buff *skb, const struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -359,7 +361,7 @@ static __always_inline struct flow_room *begin_opening(struct __sk_buff *skb, co
 	return s;
 }
 
-/* The flow of s->lan_key, if both its entries are there; of one that is half gone the rest goes. `found` is what the table had. */
+/* The flow of s->lan_key if it has both entries; otherwise removes the one that is left. `found` is what the table had. */
 static __always_inline struct ab_flow *find_whole(struct flow_room *s, struct ab_flow *found)
 {
 	struct ab_flow *flow = found ?: find_missing(&s->lan_key);
@@ -370,8 +372,8 @@ static __always_inline struct ab_flow *find_whole(struct flow_room *s, struct ab
 	return NULL;
 }
 
-/* Everything that is not an established flow's packet. `found` is what the table has of the flow of s->lan_key. 0 if that exists,
- * TO_OPEN, or why neither. */
+/* Handles all packets except those of confirmed flows. `found` is what the table has for s->lan_key. Returns 0 if the flow exists,
+ * TO_OPEN, or the reason of neither. */
 __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow *found)
 {
 	if (!p)
@@ -383,7 +385,7 @@ __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct a
 	return p->proto == IPPROTO_TCP ? settle_tcp(skb, p, s, flow) : settle_mapping(skb, p, s, flow);
 }
 
-/* Whether the remote end has asked by the prefix of a link that the flow is not on. */
+/* Whether the remote end has sent by the prefix of a link other than the flow's. */
 static __always_inline int is_asked_elsewhere(struct packet *p, const struct ab_flow *flow)
 {
 	__u32 link = link_of_asked(p);
@@ -391,8 +393,8 @@ static __always_inline int is_asked_elsewhere(struct packet *p, const struct ab_
 }
 
 /*
- * Lets a mapping hear from one more remote address, or keeps it hearing. The way of the packet: TRANSLATED_OUT, HAIRPIN if
- * that address is one of ours, or the reason why the mapping is not for it.
+ * Permits one more remote address to a mapping, or keeps it permitted. Returns the way of the packet: TRANSLATED_OUT, HAIRPIN if
+ * the address is one of ours, or the reason why the mapping does not apply.
  */
 __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 {
@@ -409,7 +411,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 		if (permission->first_remote_port != p->dport && is_asked_elsewhere(p, flow))
 			return BY_PREFIX;
 		permission->seen_ns = tick_ns();
-		/* There are no rules any more that have this remote end apart. */
+		/* The rules no longer give this remote end a mapping of its own. */
 		if (permission->state & AB_STATE_APART)
 			__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
 		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
@@ -430,7 +432,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	return hairpin ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
-/* As permit_remote; the first remote address was let in when the mapping began. */
+/* Like permit_remote; the first remote address was permitted when the mapping began. */
 static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow)
 {
 	if (p->flags & PACKET_PERMITTED)
@@ -451,11 +453,11 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flo
 		follow_end_out(p, flow);
 }
 
-/* The search for the try that a segment of the host's answers, before it is known which try is the flow's (tcp.h). */
+/* The search for the try that a segment of the host answers, before it is known which try is the flow's (tcp.h). */
 struct asking {
 	struct ab_flow *flow;
 	__u32 number;
-	__u32 is_reset; /* a RST to what a guard has acknowledged; otherwise a SYN/ACK to a SYN without an ACK */
+	__u32 is_reset; /* a RST to the SYN/ACK of a SYN proxy; otherwise a SYN/ACK to a SYN without an ACK */
 	__u32 link;	/* or AB_NO_TARGET */
 };
 
@@ -464,7 +466,7 @@ static __always_inline int is_asking(const struct ab_flow *wan, const struct ask
 	return a->is_reset ? wan->tcp.isn == a->number : wan->host == a->number && wan->embryo;
 }
 
-/* Whether it is the i-th of the other tries of s->lan_key. */
+/* Whether it answers the i-th of the other tries of s->lan_key. */
 static long ask_try(__u32 i, struct asking *a)
 {
 	struct flow_room *s = flow_room();
@@ -478,7 +480,7 @@ static long ask_try(__u32 i, struct asking *a)
 	return 1;
 }
 
-/* Whether a segment of the host's may answer one try alone; tells by which number. */
+/* Whether a segment of the host may answer a particular try, and by which number. */
 static __always_inline int answers_one_try(const struct packet *p, const struct ab_flow *flow, struct asking *a)
 {
 	a->is_reset = (p->tcp_flags & AB_TCP_RST) != 0;
@@ -488,10 +490,10 @@ static __always_inline int answers_one_try(const struct packet *p, const struct 
 	return !(flow->state & (AB_STATE_REPLIED | AB_STATE_ROUTED));
 }
 
-/* Instead of a reason: the packet is to go on as any other of its flow. */
+/* No reason: the packet is handled like any other of its flow. */
 #define OF_OWN_TRY (-1)
 
-/* The host's RST or SYN/ACK to what has come for a try that is not the flow's own: it takes the link of that. */
+/* Sends the host's RST or SYN/ACK to what came for a try other than the flow's own, over the link of that try. */
 __noinline int answer_try(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
 	struct flow_room *s = flow_room();
@@ -520,7 +522,7 @@ __noinline int answer_try(struct __sk_buff *skb, struct packet *p, struct ab_flo
 		       ?: AB_REASON_TRANSLATED_OUT;
 }
 
-/* What goes to another LAN host is no traffic of a link. */
+/* Counts sent packets. Packets to another LAN host do not count for a link. */
 static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, int way)
 {
 	struct load load = packet_load(skb, p);
@@ -553,7 +555,7 @@ static __always_inline int is_first_remote(const struct packet *p, struct ab_flo
 	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
 }
 
-/* What is usual leaves over `link`. The IP header is at `l3`. */
+/* Sends a packet of the usual case over `link`. The IP header is at `l3`. */
 static __always_inline int send_out(struct __sk_buff *skb, struct packet *p, __u32 l3, struct ab_flow *flow,
 				    const struct ab_link *link)
 {
@@ -565,7 +567,7 @@ static __always_inline int send_out(struct __sk_buff *skb, struct packet *p, __u
 	return bad ?: AB_REASON_TRANSLATED_OUT;
 }
 
-/* Whether it is what nearly all packets are: whole, of a flow under way, from where its host is, and nothing is to be asked. */
+/* Whether the packet is the usual case: complete, of a confirmed flow, from its host's device, and without anything to check. */
 static __always_inline int is_usual_out(struct __sk_buff *skb, const struct packet *p, struct ab_flow *flow,
 					const struct ab_link *link)
 {
@@ -575,7 +577,7 @@ static __always_inline int is_usual_out(struct __sk_buff *skb, const struct pack
 				    : !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST));
 }
 
-/* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
+/* Sends a packet of a flow. Returns the reason with which it leaves; TRANSLATED_OUT if it was sent. */
 __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
 	if (!p || !flow)
@@ -593,7 +595,7 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 		bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
 		if (bad)
 			return bad;
-		/* While others were sent beside it the flow's memory may have become another's. */
+		/* While other packets were sent, the memory of the flow may have been reused. */
 		flow = find_again(p);
 		link = flow ? link_at(flow->link, p->family) : NULL;
 		if (!link)
@@ -612,7 +614,7 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 	return send_bound(skb, p, p->l3, link, flow->link, flow->why) ?: AB_REASON_TRANSLATED_OUT;
 }
 
-/* What no flow can carry: without NAT it goes by itself, and nobody translates it but the kernel's NAT. */
+/* Handles packets that no flow can carry. Without NAT each is sent by itself; with NAT only the kernel can translate them. */
 __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
@@ -635,7 +637,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	return fall_back(AB_REASON_REFUSED_PROTOCOL);
 }
 
-/* A later fragment that `bad` was said of: it waits if its first may still come. */
+/* Handles a fragment after the first that `bad` would drop: it waits if the first fragment may still come. */
 static __always_inline int refuse_fragment(struct __sk_buff *skb, struct packet *p, int bad)
 {
 	if (bad != AB_REASON_FRAGMENT_ORPHAN)
@@ -652,7 +654,7 @@ static __always_inline int are_there_rules(void)
 	return all && all->active;
 }
 
-/* Whether the host's routing has the packet go by another link than the mapping of `flow`, or by another next hop there. */
+/* Whether the host's routing sends the packet over another link than the mapping of `flow`, or to another next hop there. */
 static __always_inline int is_led_away(const struct packet *p, const struct ab_flow *flow, __u32 way)
 {
 	const struct ab_link *link = way == flow->link ? link_at(way, p->family) : NULL;
@@ -665,18 +667,18 @@ static __always_inline int is_led_away(const struct packet *p, const struct ab_f
 	       !is_same_addr(&found->next_hop, is_addr(&link->gateway) ? &link->gateway : &p->dst);
 }
 
-/* What keeps a remote end apart that no route does; AB_WHY_ROUTE otherwise. */
+/* A remote end has a mapping of its own because of its class; AB_WHY_ROUTE: because of a route. */
 #define APART_BY_CLASS 255
 
 /*
- * Why a further remote end of the mapping of `flow`, of which the permission of s->lan_key tells nothing, has a mapping of its own:
- * AB_WHY_ROUTE, if the host's routing says so; APART_BY_CLASS, if the rules have it in another class; 0, if it has not. Below zero:
- * less the reason for which the packet is the kernel's.
+ * Whether a further remote end of the mapping of `flow`, without a permission in s->lan_key, has a mapping of its own: AB_WHY_ROUTE
+ * because of the host's routing; APART_BY_CLASS because the rules have it in another class; 0: it has none. A negative result is
+ * the negated reason for which the packet is left to the kernel.
  */
 static __always_inline int judge_remote(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow)
 {
 	const struct ab_route *to = find_route(&p->dst);
-	/* Of the host, the LAN or a hairpin: permit_remote tells. */
+	/* For the host, the LAN or a hairpin, permit_remote decides. */
 	if (is_never_forwarded(&p->dst) || is_specific(to) || link_of_asked(p) != AB_NO_TARGET)
 		return 0;
 	__u32 way = find_way(skb, p, to);
@@ -687,7 +689,7 @@ static __always_inline int judge_remote(struct __sk_buff *skb, struct packet *p,
 	return are_there_rules() && find_class(p) != flow->class ? APART_BY_CLASS : 0;
 }
 
-/* Makes s->lan_key that of the permission of `p`'s remote end, to speak to the mapping of `flow`. */
+/* Builds in s->lan_key the key of the permission that the mapping of `flow` has for `p`'s remote end. */
 static __always_inline struct ab_flow *permission_of(struct flow_room *s, const struct packet *p,
 						     const struct ab_flow *flow)
 {
@@ -697,7 +699,7 @@ static __always_inline struct ab_flow *permission_of(struct flow_room *s, const 
 	return find_permission(&s->lan_key);
 }
 
-/* The same of a remote end of which a permission tells, with the last port: while routing is as it was then. */
+/* The same for a remote end with a permission, to the last port: it stays valid while routing has not changed. */
 static __always_inline int follow_remote(struct packet *p, struct ab_flow *flow, struct ab_flow *permission)
 {
 	__u32 apart = permission->state & AB_STATE_APART, is_same_port = permission->first_remote_port == p->dport;
@@ -725,8 +727,8 @@ static __always_inline int follow_remote(struct packet *p, struct ab_flow *flow,
 	return 0;
 }
 
-/* Whether the packet, not to the first remote end of the mapping of `found`, is of a mapping that is its remote end's alone. Below
- * zero: less the reason for which it is the kernel's. */
+/* Whether the packet, which is not to the first remote end of the mapping of `found`, belongs to a mapping for its remote end
+ * alone. A negative result is the negated reason for which it is left to the kernel. */
 __noinline int leads_apart(struct __sk_buff *skb, struct packet *p, struct ab_flow *found)
 {
 	struct flow_room *s = flow_room();
@@ -755,13 +757,13 @@ static __noinline struct ab_flow *find_apart(struct packet *p, struct ab_flow_ke
 	return find_entry(key);
 }
 
-/* Rules are asked where the remote end is not the mapping's first. */
+/* Whether the remote end may have a mapping of its own: not the first one of the mapping. */
 static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow *flow)
 {
 	return is_mapping(p->proto) && !(flow && is_first_remote(p, flow));
 }
 
-/* The flow of `p` by its usual key, opened if it may be; `*flow` is what the table has under that. 0, or the reason why
+/* Finds the flow of `p` by its usual key, or opens it; `*flow` is what the table has under that key. Returns 0, or the reason why
  * there is none. */
 static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					struct ab_flow **flow)
@@ -783,7 +785,7 @@ static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p,
 	return *flow ? 0 : AB_REASON_REFUSED_FULL;
 }
 
-/* Everything but what is usual. `flow` is what the table has, where it was asked. */
+/* Handles all but the usual case. `flow` is what the table has, if it was looked up. */
 static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					    struct ab_flow *flow)
 {
@@ -803,7 +805,7 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 		flow = find_entry(key);
 	}
 	int bad = find_or_open(skb, p, key, &flow);
-	/* Nobody on another device speaks for the host. */
+	/* A packet of the host's flow must come from the host's device. */
 	if (!bad && p->ifindex != flow->lan_ifindex)
 		bad = check_source(p);
 	if (!bad && p->tcp_flags & (AB_TCP_RST | AB_TCP_SYN) && !is_first_syn(p)) {
@@ -821,7 +823,8 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	return bad ?: forward_out(skb, p, flow);
 }
 
-/* A source of no LAN device's network. A device that has no address of the family has no network yet: there leases begin. */
+/* A source outside the networks of LAN devices. If the device has no address of the family, it has no network yet, and the packet
+ * may be of a DHCP client. */
 static __noinline int judge_unknown_source(const struct packet *p)
 {
 	const struct ab_device *device = device_of(p->ifindex);
@@ -830,7 +833,8 @@ static __noinline int judge_unknown_source(const struct packet *p)
 		       : AB_REASON_SPOOFED_LAN;
 }
 
-/* What the prefix of a link is asked about: what answers by it, and what seems to be the kernel's. The reason in all. */
+/* Checks whether a packet answers what came by a link's prefix, or is to a LAN host's address beyond a link. Returns the reason in
+ * the end. */
 __noinline int settle_prefix(struct __sk_buff *skb, struct packet *p, int reason)
 {
 	if (reason == BY_PREFIX)
@@ -838,7 +842,7 @@ __noinline int settle_prefix(struct __sk_buff *skb, struct packet *p, int reason
 	return reason == AB_REASON_SPECIFIC_ROUTE ? turn_by_prefix(skb, p) : reason;
 }
 
-/* What may have a route that the table has no room for: the kernel's NAT has it, by its routes. */
+/* Leaves a packet to the kernel's NAT if the kernel may have a route for it for which the table has no room. */
 __noinline int leave_to_routes(struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -850,7 +854,7 @@ __noinline int leave_to_routes(struct packet *p)
 
 static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key, __u32 l3)
 {
-	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
+	/* Hosts that share an address must not use the same ids, if ids matter (RFC 6864 section 5.3). */
 	if (!(p->fragment & IP_DONT_FRAGMENT))
 		p->new_id = draw();
 	struct ab_flow *flow = NULL;

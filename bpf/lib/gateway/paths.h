@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What flows tell of the way to their destinations (policy/paths.h), in a table of which what was used least recently makes room.
- * A prefix has an entry from its first SYN/ACK on, of which nobody who does not know a SYN's number can send one: neither a flood
- * of SYNs nor who forges answers fills the table. Nor does one host that connects everywhere: each has a share of the entries that
- * begin. Classes that do not learn pay nothing.
+ * The measurements of paths (policy/paths.h), in a table that replaces its least recently used entry.
+ * A prefix gets an entry with its first SYN/ACK. To forge one, the SYN's sequence number must be known, so neither a flood
+ * of SYNs nor forged answers fill the table. Nor can one host that connects everywhere: each host has a share of the new
+ * entries. Classes without measurements have no cost.
  */
 #ifndef ANABRANCH_PATHS_H
 #define ANABRANCH_PATHS_H
@@ -12,7 +12,7 @@
 #include "admit.h"
 #include "flow.h"
 
-/* Its size is set by user space before loading. */
+/* User space sets its size before loading. */
 AB_MAP(prefixes, BPF_MAP_TYPE_LRU_HASH, 1, struct ab_prefix, struct ab_paths, 0);
 
 /* Whose silence it is, and to where. */
@@ -22,13 +22,13 @@ struct ab_silence_key {
 };
 AB_SCRATCH(silence_room, struct ab_silence_key)
 
-/* What hosts have met that nobody else is told (policy/paths.h). */
+/* Silence that hosts have met, which counts only for them (policy/paths.h). */
 AB_MAP(silences, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_silence_key, struct ab_silence, 0);
 
-/* When any of it was met last, so that who knows of none is not asked. */
+/* When silence was last recorded, so that `silences` need not be looked up if there is none. */
 AB_MAP(last_silence, BPF_MAP_TYPE_ARRAY, 1, __u32, __u64, 0);
 
-/* When a host's share of prefixes to begin will be full again: 256 at once, and as many a minute. In a lifetime of a minute that is less
+/* When a host may begin all prefixes of its share again: 256 at once, and as many a minute. In a lifetime of a minute that is less
  * than a tenth of the table. */
 AB_MAP(teachers, BPF_MAP_TYPE_LRU_HASH, 1024, struct ab_host_key, __u64, 0);
 static const struct rate prefixes_of_host = { SECOND_NS / 4, 64 * SECOND_NS };
@@ -42,7 +42,7 @@ static __noinline struct ab_paths *paths_to(const union ab_addr *remote)
 
 AB_SCRATCH(fresh_paths, struct ab_paths)
 
-/* The same, which begin with nothing known. NULL if there is no room. */
+/* The same, but creates an empty entry if there is none. NULL if there is no room. */
 static __noinline struct ab_paths *begin_paths(const union ab_addr *remote)
 {
 	struct ab_prefix prefix;
@@ -67,7 +67,7 @@ static __noinline int may_begin_paths(struct flow_room *s)
 	return full_ns && take_token(full_ns, tick_ns(), &prefixes_of_host);
 }
 
-/* The host of s->host_key has met this on the way to `remote`; NULL: nothing. */
+/* The silence that the host of s->host_key has met on paths to `remote`; NULL: none. */
 static __noinline struct ab_silence *silence_of(struct flow_room *s, const union ab_addr *remote)
 {
 	struct ab_silence_key *key = silence_room();
@@ -92,7 +92,7 @@ static __always_inline struct ab_silence *begin_silence(struct flow_room *s, con
 	return bpf_map_lookup_elem(&silences, key);
 }
 
-/* What the host of s->host_key is to heed of that now; NULL: nothing. */
+/* The part of it that is valid now; NULL: nothing. */
 static __always_inline const struct ab_silence *heeded_silence(struct flow_room *s, const struct ab_choice *now,
 							       const union ab_addr *remote)
 {
@@ -103,7 +103,8 @@ static __always_inline const struct ab_silence *heeded_silence(struct flow_room 
 	return silence_of(s, remote);
 }
 
-/* Has s->request, of a flow of the host of s->host_key, know what is known of the destination of `p`, and s->opening the time if `p` is to tell. */
+/* Adds the measurements for p's destination to s->request, for the host of s->host_key, and stores the time in s->opening if `p`
+ * itself measures. */
 static __always_inline void know_paths(struct flow_room *s, const struct ab_choice *now, const struct packet *p)
 {
 	__u32 tells = p->proto == IPPROTO_TCP && is_first_syn(p) && !now->surveys;
@@ -120,7 +121,7 @@ static __always_inline void know_paths(struct flow_room *s, const struct ab_choi
 		s->opening.sent = ab_syn_sent(time_ns());
 }
 
-/* The flow that s->decision is of has been bound. If it asks, no other does. */
+/* Called when the flow of s->decision was bound. If it measures links, no other flow tries them. */
 static __noinline int note_asked(const struct flow_room *s, const struct packet *p)
 {
 	__u32 asked = s->opening.sent ? ab_asked_links(&s->request, &s->decision) : 0;
@@ -134,7 +135,7 @@ static __noinline int note_asked(const struct flow_room *s, const struct packet 
 	return 0;
 }
 
-/* What a link entry knows of when its SYN was sent; 0: it was sent twice, or has told already. */
+/* Takes from a link entry when its SYN was sent; 0: it was sent twice, or was measured already. */
 static __always_inline __u32 take_sent(struct ab_flow *wan)
 {
 	__u32 sent = wan->tcp.tries;
@@ -142,14 +143,14 @@ static __always_inline __u32 take_sent(struct ab_flow *wan)
 	return sent;
 }
 
-/* Who may begin what is known of a prefix. */
+/* On whose behalf the entry of a prefix may be created. */
 enum teacher {
 	TEACHER_NONE,
-	TEACHER_HOST, /* that of s->host_key, as far as its share goes */
+	TEACHER_HOST, /* the host of s->host_key, within its share */
 	TEACHER_OWN,  /* user space */
 };
 
-/* `p` answers what took `link` at `sent`, for `class`. */
+/* Records that `p` answers a SYN that took `link` at `sent`, for `class`. */
 __noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 link, __u32 teacher)
 {
 	struct flow_room *s = flow_room();
@@ -164,7 +165,7 @@ __noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 l
 	return 0;
 }
 
-/* `p` is the first that answers the attempt of `wan`, whose SYN took `link`: it fits that. */
+/* Records the first matching answer `p` to the attempt of `wan`, whose SYN took `link`. */
 __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 {
 	struct flow_room *s = flow_room();
@@ -177,7 +178,7 @@ __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 	return learn_response(p, wan->class, sent, link, TEACHER_HOST);
 }
 
-/* `p` answers the try over `link` that another has beaten: it fits that. */
+/* Records a matching answer `p` to a losing try over `link`. */
 __noinline int learn_loser(struct packet *p, struct ab_loser *loser, __u32 link)
 {
 	if (!p || !loser)
@@ -190,8 +191,8 @@ __noinline int learn_loser(struct packet *p, struct ab_loser *loser, __u32 link)
 struct silence {
 	const struct ab_choice *now;
 	struct ab_flow *lan;
-	struct ab_paths *paths; /* NULL, as the next: of what nothing is known nothing is learned */
-	struct ab_silence *met; /* of its host */
+	struct ab_paths *paths; /* NULL if unknown, like the next; then nothing is recorded */
+	struct ab_silence *met; /* silence that its host has met */
 	__u64 now_ns;
 };
 
@@ -215,7 +216,7 @@ static long learn_nth_silence(__u32 i, struct silence *silence)
 	return 0;
 }
 
-/* The SYN of the flow of s->lan_key is repeated before anything has answered it; in a race, over all its links. */
+/* Records that the SYN of the flow of s->lan_key was retransmitted without an answer; in a race, for all its links. */
 __noinline int learn_silence(struct packet *p, struct ab_flow *lan)
 {
 	struct flow_room *s = flow_room();

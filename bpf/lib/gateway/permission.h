@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which remote addresses a UDP or ICMP mapping hears (address-dependent filtering, RFC 4787 REQ-8). The first needs no
- * entry. Each further one stands in `permissions`, under the mapping's link key with that address, and counts against the
- * LAN host: no host's first packets, nor another host's permissions, make it go. It is worth something only to the mapping
- * it was given to, which began at the same time.
+ * The remote addresses from which a UDP or ICMP mapping accepts packets (address-dependent filtering, RFC 4787 REQ-8). The first
+ * needs no entry. Each further one has an entry in `permissions`, under the mapping's link key with that address, which counts
+ * against the LAN host. Neither other hosts' first packets nor their permissions displace it. It is only valid for the mapping for
+ * which it was created, which is recognised by the time of its begin.
  */
 #ifndef ANABRANCH_PERMISSION_H
 #define ANABRANCH_PERMISSION_H
@@ -34,7 +34,7 @@ static __always_inline struct ab_host *host_of_permission(const struct ab_flow *
 	return host_of_flow(permission, &permission->other_local);
 }
 
-/* Whoever takes it from the table gives it back to the host. */
+/* Called by whoever removes it from the table: returns it to the host's quota. */
 static __always_inline void end_permission(const struct ab_flow_key *key, const struct ab_flow *permission)
 {
 	struct ab_host *host = host_of_permission(permission);
@@ -43,8 +43,8 @@ static __always_inline void end_permission(const struct ab_flow_key *key, const 
 }
 
 /*
- * Adds the permission of s->lan_key to the mapping of `lan`, and why that remote end has a mapping of its own, if it has. A host that has as many as it may have flows gets no more:
- * its packets leave, and it does not hear the answers.
+ * Adds the permission of s->lan_key to the mapping of `lan`, and why that remote end has a mapping of its own, if it has. A host
+ * may have as many permissions as flows; beyond that its packets are sent, but the answers are not accepted.
  */
 static __always_inline void grant_permission(struct flow_room *s, const struct packet *p, const struct ab_flow *lan,
 					     __u32 state, __u8 why)

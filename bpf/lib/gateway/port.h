@@ -11,10 +11,10 @@
 #include "socket.h"
 
 #define PORT_ATTEMPTS 64
-/* Neighbouring attempts far apart, so that a block of taken ports is left at once. */
+/* Successive candidates are far apart, so that a block of taken ports is left at once. */
 #define PORT_STRIDE 7919
 
-/* How many ports NAT may use at and above 1024: the configured range, below and above the host's ephemeral range. */
+/* The number of ports at and above 1024 that NAT may use: the configured range, without the host's ephemeral range. */
 static __always_inline __u32 ports_below(const struct ab_settings *set)
 {
 	__u32 end = set->ephemeral_min <= set->port_max ? set->ephemeral_min : set->port_max + 1u;
@@ -32,7 +32,7 @@ static __always_inline __u32 ports_above(const struct ab_settings *set)
 	return set->port_max >= first ? set->port_max + 1u - first : 0;
 }
 
-/* UDP and ICMP mappings of one host: a quarter of a link's ports, so that one host cannot take them from the others. */
+/* Maximum number of UDP and ICMP mappings of one host: a quarter of a link's ports, so that one host cannot use them all. */
 static __always_inline __u32 mappings_per_host(const struct ab_settings *set)
 {
 	__u32 all = ports_below(set) + ports_above(set);
@@ -46,8 +46,8 @@ static __always_inline int is_nat_port(const struct ab_settings *set, __u32 port
 	return port < set->ephemeral_min || port > set->ephemeral_max;
 }
 
-/* Attempt 0 preserves the port; later ones walk the range from `start`. Ports under 1024 stay there (RFC 4787 REQ-3) unless
- * half of the attempts found none free. */
+/* The port of an attempt. Attempt 0 preserves the port; the others walk the range from `start`. Ports below 1024 are replaced by
+ * such ports (RFC 4787 REQ-3), unless none was free in half of the attempts. */
 static __always_inline __u32 candidate_port(const struct ab_settings *set, __u32 original, __u32 start, __u32 attempt)
 {
 	if (original < 1024 && attempt < PORT_ATTEMPTS / 2)
@@ -61,7 +61,7 @@ static __always_inline __u32 candidate_port(const struct ab_settings *set, __u32
 	return nth < below ? set->port_min + nth : first_above(set) + (nth - below);
 }
 
-/* ICMP ids have no classes; 0xab00-0xabff are the daemon's own. */
+/* The same for ICMP ids, which have no ranges; 0xab00-0xabff are the daemon's own. */
 static __always_inline __u32 candidate_id(__u32 original, __u32 start, __u32 attempt)
 {
 	__u32 id = attempt ? (start + attempt * PORT_STRIDE) & 0xffff : original;
@@ -77,7 +77,8 @@ static __always_inline int is_reserved(const struct ab_settings *set, __u32 port
 	return found & (port != 0);
 }
 
-/* Whether a packet to s->wan_key would be for a socket of the host. A socket bound to another device is not found. */
+/* Whether a packet to s->wan_key would be delivered to a socket of the host. A socket that is bound to another device is not
+ * found. */
 static __always_inline int is_of_host(struct __sk_buff *skb, struct flow_room *s)
 {
 	struct endpoints *ends = &s->ends;
@@ -88,13 +89,13 @@ static __always_inline int is_of_host(struct __sk_buff *skb, struct flow_room *s
 	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, ends) : has_udp_socket(skb, ends);
 }
 
-/* Where nothing or the prefix alone is translated nobody else has the endpoint. */
+/* If nothing or only the prefix is translated, no other host has the endpoint, so the port is kept. */
 static __always_inline int keeps_endpoint(const struct flow_room *s)
 {
 	return s->opening.keeps_port;
 }
 
-/* The port to try next. The first is what the LAN endpoint has on this link already. */
+/* The next port to try. The first is that of the LAN endpoint on this link, if it has one. */
 static __always_inline __u32 next_port(const struct ab_settings *set, const struct flow_room *s, __u32 attempt)
 {
 	__u32 original = bpf_ntohs(s->lan_key.local_port);
@@ -107,19 +108,19 @@ static __always_inline __u32 next_port(const struct ab_settings *set, const stru
 	return candidate_port(set, original, s->opening.first_port, attempt);
 }
 
-/* Whether both ends of the flow would be the same: a LAN host calls another at the port it would have itself. */
+/* Whether both ends of the flow would be the same: a LAN host calls another at the port that it would get itself. */
 static __always_inline int is_remote_end(const struct flow_room *s)
 {
 	return is_same_addr(&s->wan_key.local, &s->opening.remote) && s->wan_key.local_port == s->opening.remote_port;
 }
 
-/* A SYN/ACK must come from the endpoint that was called. */
+/* A SYN/ACK must come from the endpoint that was called, so only its port is tried. */
 static __always_inline __u32 port_attempts(const struct flow_room *s)
 {
 	return s->opening.is_answer || keeps_endpoint(s) ? 1 : PORT_ATTEMPTS;
 }
 
-/* Whether somebody else is to have the port of s->wan_key. */
+/* Whether the port of s->wan_key is reserved for another use. */
 static __always_inline int is_withheld(struct __sk_buff *skb, const struct ab_settings *set, struct flow_room *s)
 {
 	return is_reserved(set, bpf_ntohs(s->wan_key.local_port)) || is_remote_end(s) || is_of_host(skb, s);
@@ -129,7 +130,7 @@ struct port_search {
 	struct __sk_buff *skb;
 };
 
-/* Takes a candidate for the flow of s->lan_key. Whether the search is over, by s->opening.reason. */
+/* Tries a candidate for the flow of s->lan_key. Returns whether the search is over; the result is s->opening.reason. */
 static long try_port(__u32 attempt, struct port_search *search)
 {
 	struct flow_room *s = flow_room();
@@ -151,7 +152,7 @@ static long try_port(__u32 attempt, struct port_search *search)
 	return 1;
 }
 
-/* Takes the flow that has a candidate out of the tables if it has ended. Stops at one that had. */
+/* Removes the flow with a candidate port if it has ended. Stops after the first one. */
 static long yield_port(__u32 attempt, __u32 *yielded)
 {
 	struct flow_room *s = flow_room();
@@ -171,7 +172,8 @@ static long yield_port(__u32 attempt, __u32 *yielded)
 	return 1;
 }
 
-/* One of the candidates, if it has an ended flow's port: that is kept for late segments, and nobody is charged for it. */
+/* Frees one of the candidate ports that belongs to an ended flow. Such a flow only keeps it for late segments, and it counts
+ * against nobody. */
 __noinline __u32 yield_ports(__u32 attempts)
 {
 	__u32 yielded = 0;
@@ -179,7 +181,7 @@ __noinline __u32 yield_ports(__u32 attempts)
 	return yielded;
 }
 
-/* Inserts the link entry s->wan under the first free port. 0, or the reason why not. */
+/* Inserts the link entry s->wan with the first free port. Returns 0, or the reason why not. */
 static __always_inline int bind_port(struct __sk_buff *skb, struct flow_room *s)
 {
 	struct port_search search = { .skb = skb };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What begins outside, at links that translate prefixes and let it: the address becomes that of the LAN, and the kernel forwards the
- * packet, as it does from links without NAT. By whose prefix a host was asked is remembered until it answers: then it is a flow's
- * link. Nothing is counted or kept of a host that does not answer. What no flow can be of, such as an echo, or can be but for one
- * reason or another is not, is answered by that link as well, each packet by itself.
+ * Connections from the internet, at links that translate prefixes and allow them: the destination becomes the LAN host's address,
+ * and the kernel forwards the packet, as it does from links without NAT. The prefix by which a host was reached is remembered until
+ * it answers; then it is the link of the answer's flow. No state is kept for a host that does not answer. Packets for which there
+ * is no flow, such as an echo, or for which a flow is refused for some reason, are answered over that link as well, each by itself.
  *
- * Where anybody may begin, so may the LAN: what one host sends to another's address beyond such a link is translated at both ends
- * (hairpinning, RFC 6296 section 4.3).
+ * Where the internet may open connections, so may the LAN: a packet of one host to another's address beyond such a link is
+ * translated at both ends (hairpinning, RFC 6296 section 4.3).
  */
 #ifndef ANABRANCH_PREFIX_H
 #define ANABRANCH_PREFIX_H
@@ -17,18 +17,18 @@
 #include "recent.h"
 #include "tcp.h"
 
-/* Who asked whom; the word on it is the link. */
+/* Remote ends and the LAN hosts that they reached; the value is the link. */
 AB_MAP(asked, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
 
-/* The link, if the outside may begin there. */
+/* The link, if the internet may open connections there. */
 static __always_inline const struct ab_link *open_link(__u32 index)
 {
 	const struct ab_link *link = link_at(index, AB_IPV6);
 	return link && link->prefix_len && link->flags & AB_LINK_PRESENT && link->flags & AB_LINK_INBOUND ? link : NULL;
 }
 
-/* The way to the LAN host that has the address beyond the link, whose own becomes s->asked.local. NULL if there is none: the host
- * itself, and what is not of the LAN, is not reached so. */
+/* The route to the LAN host with this address beyond the link; its own address is written to s->asked.local. NULL if there is none:
+ * the gateway itself, and hosts outside the LAN, are not reached like this. */
 static __noinline const struct ab_route *find_inside(struct flow_room *s, const union ab_addr *addr,
 						     const struct ab_link *link)
 {
@@ -55,7 +55,7 @@ static __always_inline __u64 hash_of_asked(struct flow_room *s, __u8 proto, cons
 	return hash_recent((const __u32 *)&s->asked, sizeof(s->asked) / 4);
 }
 
-/* The link by whose prefix the remote end of a packet from the LAN has asked its host, or AB_NO_TARGET. */
+/* The link by whose prefix the remote end of a packet from the LAN has reached its host, or AB_NO_TARGET. */
 __noinline int link_of_asked(struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -68,7 +68,7 @@ __noinline int link_of_asked(struct packet *p)
 	return found && open_link(link) ? link : AB_NO_TARGET;
 }
 
-/* Whether a device of the LAN does not take the packet. */
+/* Whether the packet is too long for a LAN device. */
 static __always_inline int exceeds_device(const struct __sk_buff *skb, struct packet *p, __u32 ifindex)
 {
 	const struct ab_device *device = device_of(ifindex);
@@ -78,15 +78,15 @@ static __always_inline int exceeds_device(const struct __sk_buff *skb, struct pa
 	return 1;
 }
 
-/* An address of the header. Nothing else changes with it (RFC 6296). */
+/* Writes an address of the header. Nothing else changes with it (RFC 6296). */
 static __always_inline int store_address(struct __sk_buff *skb, const struct packet *p, __u32 at,
 					 const union ab_addr *addr)
 {
 	return bpf_skb_store_bytes(skb, bounded_l3(p) + at, addr, sizeof(*addr), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* What a link brings for no flow. 0, if it is not for the LAN by a prefix at which the outside may begin, or the reason it leaves
- * for. */
+/* Handles a packet of no flow from a link. Returns 0 if it is not for the LAN by a prefix with allowed connections, or the reason
+ * with which it leaves. */
 __noinline int let_in(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -114,7 +114,7 @@ __noinline int let_in(struct __sk_buff *skb, struct packet *p)
 	return AB_REASON_PREFIX_IN;
 }
 
-/* To a host of the LAN, or its router. 0, or the reason of failure. */
+/* Sends to a LAN host, or its router. Returns 0, or the reason of failure. */
 static __always_inline int send_to_device(struct __sk_buff *skb, const struct packet *p, __u32 ifindex,
 					  const union ab_addr *next_hop)
 {
@@ -125,7 +125,7 @@ static __always_inline int send_to_device(struct __sk_buff *skb, const struct pa
 	return 0;
 }
 
-/* What a LAN host sends to what the kernel routes, or to the address of another beyond a link. */
+/* Handles a packet of a LAN host to what the kernel routes, or to another host's address beyond a link. */
 __noinline int turn_by_prefix(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A race in the tables (policy/race.h): its rivals' link entries are tries as any (attempt.h), all of them there before the LAN
- * entry is. rival.h sends what takes their links.
+ * A race in the tables (policy/race.h). The link entries of its copies are ordinary tries (attempt.h), and all are inserted before
+ * the LAN entry. rival.h sends the copies.
  */
 #ifndef ANABRANCH_RACE_H
 #define ANABRANCH_RACE_H
@@ -11,11 +11,11 @@
 #include "held.h"
 #include "tcp.h"
 
-/* When each class will have all its races again. */
+/* When each class has all its races again. */
 AB_MAP(races, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, __u64, 0);
 
-/* Whether `p`, which `begin_choice` was asked about, may begin a race, but for the rate. Without NAT all tries would be one
- * connection to the server. */
+/* Whether `p`, which `begin_choice` has prepared, may begin a race, not considering the rate. Without NAT all tries would be the
+ * same connection for the server. */
 __noinline int may_race(struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -26,7 +26,7 @@ __noinline int may_race(struct packet *p)
 	return !routed_links(set, p->family) && ab_may_race(now, &s->request, p->end - p->seq - 1);
 }
 
-/* Takes a race from the class. Whether there was one; of two CPUs at once, one has none. */
+/* Takes a race from the class's rate. Returns whether there was one; if two CPUs do it at once, one fails. */
 __noinline int take_race(__u32 class, __u32 family)
 {
 	const struct ab_choice *now = choice_of(class, family);
@@ -37,7 +37,8 @@ __noinline int take_race(__u32 class, __u32 family)
 	return next && __sync_val_compare_and_swap(full_ns, before, next) == before;
 }
 
-/* Whether the flow that `p` begins and begin_choice was asked about is to race. Where it is by probes, the SYN waits from here on. */
+/* Whether the flow that begins with `p`, and that begin_choice has prepared, races. In a race of probes, the SYN waits from here
+ * on. */
 __noinline int begin_race(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -51,7 +52,7 @@ struct rivals {
 	__u32 wanted, entered; /* links, as bits */
 };
 
-/* Gives the attempt of s->lan_key and s->wan a try over a link, under the port that it has already. */
+/* Adds a try over a link to the attempt of s->lan_key and s->wan, with the port that it has already. */
 static long enter_rival(__u32 link, struct rivals *rivals)
 {
 	struct flow_room *s = flow_room();
@@ -68,7 +69,7 @@ static long enter_rival(__u32 link, struct rivals *rivals)
 	return 0;
 }
 
-/* The same over all links that s->decision says, where it is a race. Those that have the port taken are left out. */
+/* The same over all links of s->decision, if it is a race. Links on which the port is taken are left out. */
 __noinline int enter_rivals(void)
 {
 	struct flow_room *s = flow_room();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Sets that forget: was this used lately? A key has the places of one row, by its hash, and takes the one that was used least
- * recently. The hash is by a secret, so that nobody can choose whose place that is. Above it there is room for a word on the key.
+ * Sets of recently used keys. A key hashes to a row and may be in any place of it; a new key replaces the least recently used one.
+ * The hash depends on a secret, so that nobody can choose whose place is replaced. The upper bits of a place hold a value for the
+ * key.
  */
 #ifndef ANABRANCH_RECENT_H
 #define ANABRANCH_RECENT_H
@@ -15,7 +16,7 @@
 
 struct ab_recent {
 	struct {
-		__u64 hash; /* of a key, and the word on it; 0: free */
+		__u64 hash; /* hash of a key and its value; 0: free */
 		__u64 used_ns;
 	} place[RECENT_PLACES];
 };
@@ -27,13 +28,13 @@ static __always_inline __u64 with_word(__u64 hash, __u32 word)
 	return hash | (__u64)word << (64 - RECENT_WORD_BITS);
 }
 
-/* 0 if both are of one key. */
+/* 0 if both are of the same key. */
 static __always_inline __u64 differ(__u64 a, __u64 b)
 {
 	return (a ^ b) & ~0ull >> RECENT_WORD_BITS;
 }
 
-/* Made when it is first asked for, and kept as long as the tables. */
+/* Created at the first use, and kept as long as the tables. */
 static __always_inline __u64 secret(void)
 {
 	struct ab_table *counts = table_counts();
@@ -44,7 +45,7 @@ static __always_inline __u64 secret(void)
 	return counts->secret;
 }
 
-/* Of a key of so many words, a constant at every call. */
+/* The hash of a key with this number of words, which is a constant in every call. */
 static __always_inline __u64 hash_recent(const __u32 *word, __u32 words)
 {
 	__u64 hash = secret();
@@ -55,7 +56,7 @@ static __always_inline __u64 hash_recent(const __u32 *word, __u32 words)
 	return hash >> RECENT_WORD_BITS | 1;
 }
 
-/* The row of a hash in a set of so many rows, a power of two. */
+/* The row of a hash in a set with this number of rows, a power of two. */
 static __always_inline struct ab_recent *row_among(void *set, __u32 rows, __u64 hash)
 {
 	__u32 index = hash >> 1 & (rows - 1);
@@ -67,7 +68,7 @@ static __always_inline struct ab_recent *row_in(void *set, __u64 hash)
 	return row_among(set, RECENT_ROWS, hash);
 }
 
-/* The place of a hash in its row, or else the one used least recently. No branch per place: see set.h. */
+/* The place of a hash in its row, or else the least recently used one. No branch per place: see set.h. */
 static __always_inline __u32 place_in_row(const struct ab_recent *row, __u64 hash)
 {
 	__u64 best = 0, least = ~0ull >> 1;
@@ -81,7 +82,7 @@ static __always_inline __u32 place_in_row(const struct ab_recent *row, __u64 has
 	return best & (RECENT_PLACES - 1);
 }
 
-/* What is in the row for this hash if it was used no longer ago than that, and from now on is used; 0: nothing. */
+/* The entry for this hash if it was used within this time; marks it as used now. 0: none. */
 static __always_inline __u64 find_used_within(struct ab_recent *row, __u64 hash, __u64 limit_ns)
 {
 	__u32 place = row ? place_in_row(row, hash) : 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a race sends over its rivals' links. A copy of the SYN for each comes back through the ingress of its LAN device, behind
- * the SYN itself; a copy of the SYN/ACK that has won comes by the link of each loser, and leaves as the RST of its try. Marks tell
- * them. What a loser is answered later it resets by itself (attempt.h). Where the SYN waits, each is made a probe as it leaves;
- * the RST that answers the first becomes the SYN, which comes back through the LAN device for the link of that probe.
+ * Sends the copies of a race. A copy of the SYN for each further link is sent back to the ingress of its LAN device, after the SYN
+ * itself. When an answer wins, a copy of the SYN/ACK is sent back to the ingress of each losing link, and leaves as the RST of its
+ * try. Marks identify the copies. Later answers to losing tries are reset one by one (attempt.h). If the SYN waits, each copy is
+ * turned into a probe when it leaves; the RST that answers the first probe is turned into the SYN, which is sent back to the
+ * ingress of the LAN device, for the link of that probe.
  */
 #ifndef ANABRANCH_RIVAL_H
 #define ANABRANCH_RIVAL_H
@@ -23,8 +24,8 @@ static __always_inline void take_race_mark(const struct __sk_buff *skb, struct p
 
 struct copying {
 	struct __sk_buff *skb;
-	__u32 first; /* link, which has the packet itself */
-	__u32 links; /* that have copies, as bits */
+	__u32 first; /* the link that the packet itself takes */
+	__u32 links; /* links with copies, as bits */
 	__u32 family;
 };
 
@@ -38,7 +39,7 @@ static long copy_syn(__u32 step, struct copying *c)
 	return 0;
 }
 
-/* A SYN whose attempt races, before it is rewritten: what takes the other links follows it. */
+/* Called for the SYN of a race before it is rewritten: sends the copies for the other links. */
 __noinline int send_rivals(struct __sk_buff *skb, struct ab_flow *flow)
 {
 	if (!flow || !ab_is_race(flow->tcp.tries) || !ab_tries_are_free(flow->tcp.tries))
@@ -50,7 +51,7 @@ __noinline int send_rivals(struct __sk_buff *skb, struct ab_flow *flow)
 	return 0;
 }
 
-/* Whether nothing has answered, and the SYN is to take this link beside others, or after a probe. */
+/* Whether nothing has answered, and the SYN takes this link as a copy, or after a probe. */
 static __always_inline int has_rival(const struct ab_flow *flow, __u32 one)
 {
 	__u32 tries = flow->tcp.tries;
@@ -58,7 +59,7 @@ static __always_inline int has_rival(const struct ab_flow *flow, __u32 one)
 					    (flow->why == AB_WHY_PROBED && ab_try(flow->link) == one));
 }
 
-/* Such a copy leaves by its link while nothing has answered. */
+/* Sends such a copy over its link, as long as nothing has answered. */
 __noinline int forward_rival(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
@@ -86,7 +87,7 @@ __noinline int forward_rival(struct __sk_buff *skb, struct packet *p)
 	return probes ? AB_REASON_PROBE_OUT : AB_REASON_TRANSLATED_OUT;
 }
 
-/* The RST of the first probe to be answered, by the link of p->rival, becomes the SYN of s->held_key. */
+/* Turns the RST that answers the first probe, over the link of p->rival, into the SYN of s->held_key. */
 __noinline int send_held(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 ifindex = p ? become_held(skb, p) : 0;
@@ -104,8 +105,8 @@ static long copy_answer(__u32 index, struct copying *c)
 	return 0;
 }
 
-/* The SYN/ACK that has won, before it is rewritten. One from a layer-3 link has no Ethernet header that others could take it with:
- * what those are answered is reset when it comes. */
+/* Called for the winning SYN/ACK before it is rewritten: sends the copies that reset the losing tries. One from a link without
+ * Ethernet cannot be sent to the other ingresses; then the losing tries are reset when they are answered. */
 __noinline int send_losers(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
@@ -118,7 +119,7 @@ __noinline int send_losers(struct __sk_buff *skb, struct packet *p)
 	return 0;
 }
 
-/* Such a copy becomes the RST of the try over the link it has come by. */
+/* Turns such a copy into the RST of the try over the link on which it arrives. */
 __noinline int reset_loser(struct __sk_buff *skb, struct packet *p)
 {
 	const struct ab_device *device = device_of(skb->ifindex);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Packets that are sent over a link without ports each by itself, with nothing remembered of them: over one without NAT those of
- * classes that choose per packet, and of protocols that have no flows; over one that translates the prefix, answers (prefix.h).
+ * Packets that are sent over a link each by itself, without a flow or port: over links without NAT those of
+ * classes that choose per packet, and those of protocols without flows; over links that translate the prefix, answers (prefix.h).
  */
 #ifndef ANABRANCH_ROUTE_H
 #define ANABRANCH_ROUTE_H
@@ -13,8 +13,8 @@
 #include "prefix.h"
 #include "tcp.h"
 
-/* Makes the choice for `p`, of the class s->opening.class and the sender of s->opening, among links without NAT, as s->decision.
- * Whether there is one. */
+/* Makes the choice for `p` among links without NAT, with class s->opening.class and the sender in s->opening. The result is
+ * s->decision. Returns whether there is one. */
 __noinline int choose_routed(struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -39,7 +39,7 @@ static __always_inline void count_routed(struct __sk_buff *skb, const struct pac
 	t->tx_bytes += load.bytes;
 }
 
-/* Sends `p` by s->decision. The reason it leaves for. */
+/* Sends `p` by s->decision. Returns the reason with which it leaves. */
 __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -49,7 +49,7 @@ __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_NO_LINK;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
-	/* Its ids are nobody else's. */
+	/* Its address is not shared, so its id is kept. */
 	p->new_id = p->id;
 	if (is_fragment(p) || exceeds_mtu(skb, p, link->mtu))
 		bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
@@ -72,7 +72,7 @@ __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 	return AB_REASON_ROUTED_OUT;
 }
 
-/* Answers what came by the prefix of a link. */
+/* Answers what came by a link's prefix. */
 __noinline int answer_by_prefix(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -81,12 +81,12 @@ __noinline int answer_by_prefix(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_NO_LINK;
 	s->opening.class = find_class(p);
 	s->decision.target = link;
-	/* Its next hop is that of a route, if there is one. */
+	/* If there is a route, its next hop is used. */
 	s->decision.why = AB_WHY_ROUTE;
 	return route_packet(skb, p);
 }
 
-/* The same of a class per packet, whose links all are without NAT. */
+/* The same for a class per packet, whose links all are without NAT. */
 __noinline int route_by_itself(struct __sk_buff *skb, struct packet *p)
 {
 	struct flow_room *s = flow_room();

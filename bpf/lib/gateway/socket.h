@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Whether a socket of the host itself would take a packet. */
+/* Whether a socket of the host itself would get a packet. */
 #ifndef ANABRANCH_SOCKET_H
 #define ANABRANCH_SOCKET_H
 
 #include "../packet/parse.h"
 #include "maps.h"
 
-/* Of the length that tells the kernel the family. */
+/* Fills the tuple. Returns its length, by which the kernel knows the family. */
 static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *tuple, const struct endpoints *ends)
 {
 	if (ab_is_v4_mapped(&ends->dst)) {
@@ -23,7 +23,7 @@ static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *tuple, const stru
 	return sizeof(tuple->ipv6);
 }
 
-/* A connection, or a listener on the address or on all. */
+/* A connection, or a listener on the address or on all addresses. */
 __noinline int has_tcp_socket(struct __sk_buff *skb, struct endpoints *ends)
 {
 	struct bpf_sock_tuple tuple = {};

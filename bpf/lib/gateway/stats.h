@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Counters: why packets left, what links carried, how many flows live. */
+/* Counters: reasons with which packets left, traffic of links, live flows. */
 #ifndef ANABRANCH_STATS_H
 #define ANABRANCH_STATS_H
 
@@ -20,7 +20,7 @@ static __always_inline struct ab_traffic *traffic_at(__u32 class, __u32 link, __
 	return bpf_map_lookup_elem(&traffic, &place);
 }
 
-/* What a flow's packets to its link count as. */
+/* Where the packets of a flow to its link are counted. */
 static __always_inline struct ab_traffic *traffic_of(const struct ab_flow *flow, __u32 family)
 {
 	return traffic_at(flow->class, flow->link, family);
@@ -43,7 +43,7 @@ __noinline int class_add(__u32 class, __u64 opened, __u64 closed)
 	return 0;
 }
 
-/* Not inlined: the frames of its callers are deep enough. */
+/* Not inlined, because the stacks of its callers are nearly full. */
 static __noinline void gauge_add(__u32 link, __u64 dispatched, __u64 opened, __u64 closed)
 {
 	struct ab_gauges *all = all_gauges();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a link brings for no flow is the kernel's to judge, by its routing and behind the guard's rules; the host's own sockets hear it
- * as ever. Dropped is what is false whatever the kernel may know: what says that it is from the LAN, and, unless the administrator
- * has forwards of his own in the kernel, what is for the LAN, and SYNs to ports where nobody listens.
+ * Packets from a link that belong to no flow are left to the kernel: its routing, our nftables table, and the host's own sockets.
+ * Only what is wrong in any case is dropped: packets with a LAN source, and, unless the administrator has the kernel forward
+ * connections, packets to the LAN, and SYNs to ports without a listener.
  */
 #ifndef ANABRANCH_STRAY_H
 #define ANABRANCH_STRAY_H
@@ -13,10 +13,10 @@
 #include "socket.h"
 
 /*
- * What the kernel has forwarded from a link to a LAN host, by both ends as that host sees them, and when a packet of either direction
- * passed. Its answers are the kernel's. What leaves for the LAN says so itself: `wan` tags what it leaves to the kernel, and
- * `forwarded`, at the egress of the LAN devices, finds the tag, where the kernel's own NAT has done its work. skb->tc_index is nobody's
- * on that way, and costs packets of flows a comparison.
+ * Packets that the kernel has forwarded from a link to a LAN host, by both ends as seen by that host, and when a packet of either
+ * direction last passed. The host's answers belong to the kernel. `wan` tags what it leaves to the kernel, and `forwarded`, at the
+ * egress of the LAN devices, finds the tag, after the kernel's own NAT. skb->tc_index is not used by others on that path, and
+ * checking it costs packets of flows one comparison.
  */
 #define FORWARD_ROWS (2 * RECENT_ROWS)
 AB_MAP(forwards, BPF_MAP_TYPE_ARRAY, FORWARD_ROWS, __u32, struct ab_recent, 0);
@@ -33,7 +33,7 @@ static __always_inline void enter_forward(const struct ab_asked_key *key)
 	enter_recent(row_among(&forwards, FORWARD_ROWS, hash), hash);
 }
 
-/* Whether the kernel's own NAT carries it for a LAN host, which called: no forward of anybody's. */
+/* Whether the kernel's own NAT carries it for a LAN host that opened it. Then it is no forward. */
 static __always_inline int is_fallback(const struct packet *p)
 {
 	struct ab_flow_key key;
@@ -42,7 +42,7 @@ static __always_inline int is_fallback(const struct packet *p)
 	return is_recent(row_in(&fallbacks, hash), hash);
 }
 
-/* `p` leaves for the LAN. Its answers may come in fragments, of which the first alone has ports. */
+/* Records that `p` leaves for the LAN. Answers may be fragments, of which only the first has ports. */
 __noinline int remember_forward(struct packet *p)
 {
 	if (!p || is_fallback(p))
@@ -59,14 +59,15 @@ __noinline int remember_forward(struct packet *p)
 	return 0;
 }
 
-/* Whether the administrator has forwards of his own in the kernel. */
+/* Whether the administrator has the kernel forward connections. */
 static __always_inline int is_forwarding(void)
 {
 	const struct ab_settings *set = current_settings();
 	return set && set->forwards_kernel;
 }
 
-/* Whether a LAN packet of no flow answers a forward of the kernel's, which no packet for so long makes nobody's. */
+/* Whether a LAN packet of no flow answers a forward of the kernel. A forward is forgotten when no packet passed for a flow's
+ * timeout. */
 __noinline int answers_forward(struct packet *p)
 {
 	const struct ab_settings *set = current_settings();
@@ -88,17 +89,17 @@ static __always_inline int has_socket(struct __sk_buff *skb, const struct packet
 	return p->proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
 }
 
-/* What links bring for the host's address in a LAN is for that LAN. */
+/* Packets from links to the host's address in a LAN count as packets to that LAN. */
 static __always_inline int is_local_to_links(const struct ab_route *route)
 {
 	return route && route->verdict == AB_VERDICT_LOCAL && !route->ifindex;
 }
 
 /*
- * Whether it is from a DHCP server (RFC 2131 section 4.1, RFC 8415 section 7.2) to a client of this host. The address that is offered
- * is the host's only after it was accepted, and the client hears of it by a packet socket, behind this program; and a modem's server
- * has an address that says nothing, perhaps of the LAN's range or the one that the host has itself. What other devices lead to is no
- * client of the host's.
+ * Whether it is from a DHCP server (RFC 2131 section 4.1, RFC 8415 section 7.2) to a client on this host. The offered address is
+ * not the host's before it was accepted, and the client receives by a packet socket, after this program. The source may be any
+ * address, because a modem's server may have one of the LAN's range or even the one that the host itself has. A destination that is
+ * routed to other devices is no client on the host.
  */
 __noinline int is_dhcp_answer(struct packet *p)
 {
@@ -112,7 +113,7 @@ __noinline int is_dhcp_answer(struct packet *p)
 	       to->verdict == AB_VERDICT_LOCAL || (to->verdict == AB_VERDICT_LAN && to->ifindex == p->ifindex);
 }
 
-/* To an address of the host: NO_FLOW_IN or OTHER_PROTOCOL if its stack is to have it, or why not. */
+/* Handles a packet to an address of the host. Returns NO_FLOW_IN or OTHER_PROTOCOL if the stack gets it, or the reason why not. */
 static __always_inline int stray_to_host(struct __sk_buff *skb, const struct packet *p)
 {
 	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP)
@@ -124,7 +125,7 @@ static __always_inline int stray_to_host(struct __sk_buff *skb, const struct pac
 	return AB_REASON_STRAY;
 }
 
-/* Whether a link without NAT brought it for a host of the LAN. */
+/* Whether it came from a link without NAT, for a LAN host. */
 static __always_inline int is_routed_in(const struct __sk_buff *skb, const struct packet *p,
 					const struct ab_settings *set)
 {
@@ -132,7 +133,7 @@ static __always_inline int is_routed_in(const struct __sk_buff *skb, const struc
 	return device && is_routed(set, device->link, p->family) && is_lan_address(&p->dst);
 }
 
-/* To an address that is not of the host. */
+/* Handles a packet to an address that is not the host's. */
 static __always_inline int stray_to_others(const struct ab_route *to)
 {
 	return to && to->verdict != AB_VERDICT_KERNEL && to->verdict != AB_VERDICT_LINK ? AB_REASON_NOT_FORWARDED
@@ -145,7 +146,7 @@ static __always_inline int may_be_forwarded(int reason)
 	       reason == AB_REASON_STRAY;
 }
 
-/* The reason such a packet leaves for. */
+/* The reason with which such a packet leaves. */
 __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Active measurement (Akella et al. in Peng 2005, section 2.3): user space probes the destinations that are used most over every
- * link, and what is answered goes where flows tell of the way to their destinations (paths.h). Here it hears which destinations
- * connections open to, and the RSTs that answer its probes are known by their numbers, which nobody off the path knows.
+ * Active measurement (Akella et al. in Peng 2005, section 2.3): user space probes the most popular destinations over every
+ * link. The response times are recorded like those of flows (paths.h). The programs report to which destinations
+ * connections are opened, and recognise the RSTs that answer the probes by their sequence numbers, which nobody off the path knows.
  */
 #ifndef ANABRANCH_SURVEY_H
 #define ANABRANCH_SURVEY_H
@@ -12,17 +12,18 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 17); /* of two polls at 30 000 connections a second */
+	__uint(max_entries, 1 << 17); /* room for two polls at 30 000 connections a second */
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } openings SEC(".maps");
 
-/* Written by user space when it asks, and taken out when it is answered. The next to the same over the same link takes its place. Where
- * nobody surveys it takes no memory. */
+/* Written by user space when it sends a probe, and removed when it is answered. The next probe to the same destination over the
+ * same link replaces it. Without surveys it takes no memory. */
 AB_MAP(questions, BPF_MAP_TYPE_HASH, 16384, struct ab_question_key, struct ab_question, BPF_F_NO_PREALLOC);
 
 AB_SCRATCH(question_room, struct ab_question_key)
 
-/* A connection of a class that surveys, `p` its first packet, has been opened. What finds no room in the ring is not counted. */
+/* Reports a new connection of a class with a survey; `p` is its first packet. If there is no room in the ring, it is not
+ * counted. */
 __noinline int report_opening(struct packet *p)
 {
 	struct flow_room *s = flow_room();
@@ -39,7 +40,7 @@ __noinline int report_opening(struct packet *p)
 	return 0;
 }
 
-/* A segment that belongs to no flow: the reason it leaves for if it answers a question that was asked over `link`, else 0. */
+/* Handles a segment of no flow. Returns the reason with which it leaves if it answers a probe sent over `link`, otherwise 0. */
 __noinline int hear_survey(struct packet *p, __u32 link)
 {
 	struct ab_question_key *key = question_room();
@@ -54,7 +55,7 @@ __noinline int hear_survey(struct packet *p, __u32 link)
 	if (!asked || asked->number != p->seq)
 		return 0;
 	__u32 sent = asked->sent, class = asked->class;
-	/* Of two answers at once one counts. */
+	/* If two answers come at once, only one counts. */
 	if (!bpf_map_delete_elem(&questions, key))
 		learn_response(p, class, sent, link, TEACHER_OWN);
 	return AB_REASON_SURVEYED;

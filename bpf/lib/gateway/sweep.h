@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The end of flows, run by user space and attached to nothing: `sweep_flows` forgets what its timer ran out for, `end_link`
- * ends the flows of one link, also while a sweep is under way. They run in process context and may be interrupted by
- * the forwarding programs on their own CPU, so they use no memory that a CPU has once.
+ * The end of flows. These programs are run by user space and not attached: `sweep_flows` removes flows that have expired,
+ * `end_link` ends the flows of one link, also during a sweep. They run in process context and may be interrupted by the forwarding
+ * programs on the same CPU, so they use no per-CPU memory.
  *
- * A walk over a large table inside the kernel would keep its CPU for some hundred milliseconds, and where the kernel is
- * not preemptible nothing else runs there meanwhile. So user space reads the tables, and asks about the flows of which nothing
- * was seen for the shortest of all timers, or that are the link's.
+ * To walk a large table inside the kernel would occupy a CPU for some hundred milliseconds, and in a kernel without
+ * preemption nothing else would run there. So user space reads the tables, and passes the keys of flows that had no packet
+ * for the shortest of all timers, or that are on the link.
  */
 #ifndef ANABRANCH_SWEEP_H
 #define ANABRANCH_SWEEP_H
@@ -38,7 +38,7 @@ static __always_inline int has_run_out(const struct sweep_walk *walk, const stru
 	return seen_ns + timer_of(walk, key, flow) < walk->now;
 }
 
-/* A link entry lives by its LAN entry; that of an earlier try for as long as that may answer. */
+/* A link entry expires with its LAN entry; that of an earlier try when it cannot be answered any more. */
 static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key lan_key;
@@ -47,7 +47,7 @@ static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *
 		bpf_map_delete_elem(&flows, key);
 }
 
-/* A flow is over if its other direction was not busy either. */
+/* A flow has expired if its other direction had no packet either. */
 static __always_inline void expire_lan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key wan_key;
@@ -58,7 +58,7 @@ static __always_inline void expire_lan(struct sweep_walk *walk, struct ab_flow_k
 	walk->result->expired++;
 }
 
-/* An entry that user space met, wherever it is since. */
+/* Checks one entry by the key that user space has read; it may have changed since. */
 static long visit_entry(__u32 index, struct sweep_walk *walk)
 {
 	if (index >= AB_VISIT_MAX)
@@ -78,7 +78,7 @@ static long visit_entry(__u32 index, struct sweep_walk *walk)
 	return 0;
 }
 
-/* Until its closed embryos have run out a host is remembered, as a device is: they count against its share. */
+/* A host, or device, is kept until its closed unconfirmed flows have expired, because these count against its share. */
 static __always_inline __u64 host_timer(const struct ab_host *host, const struct ab_settings *set)
 {
 	return host->embryo_head ? set->embryo_ns + AB_HOST_IDLE_NS : AB_HOST_IDLE_NS;
@@ -91,7 +91,7 @@ static long sweep_host(void *map, struct ab_host_key *of, struct ab_host *host, 
 	if ((__s64)(opened - host->closed) > 0 || host->permissions || (__s32)host->embryos > 0 ||
 	    host->opened_ns + host_timer(host, walk->settings) > walk->now)
 		return 0;
-	/* From here on nobody opens a flow on it. */
+	/* From here on no flow can be opened for it. */
 	if (__sync_val_compare_and_swap(&host->opened, opened, opened + HOST_FORGOTTEN) == opened)
 		bpf_map_delete_elem(map, &key);
 	return 0;
@@ -113,7 +113,7 @@ static __always_inline void sweep_visited(void)
 		bpf_for_each_map_elem(&hosts, sweep_host, &walk, 0);
 }
 
-/* Tells user space about a TCP flow that ends with its link. False if the ring is full. */
+/* Reports a TCP flow that ends with its link to user space. Returns false if the ring is full. */
 static __always_inline int report_ended(const struct ab_flow_key *key, const struct ab_flow *flow)
 {
 	struct ab_ended *report = bpf_ringbuf_reserve(&ended, sizeof(*report), 0);
@@ -135,7 +135,7 @@ struct end_walk {
 	struct ab_ending *ending;
 };
 
-/* Whether the flow had a packet lately, of either direction. */
+/* Whether the flow had a packet of either direction since then. */
 static __always_inline int is_busy(const struct ab_flow_key *key, const struct ab_flow *flow, __u64 since_ns)
 {
 	struct ab_flow_key wan_key;
@@ -146,9 +146,9 @@ static __always_inline int is_busy(const struct ab_flow_key *key, const struct a
 }
 
 /*
- * Confirmed TCP flows get a RST from user space; UDP and ICMP are forgotten, and their next packet binds them to
- * another link, and so does that of TCP without NAT. Other embryos stay: their SYN's retransmission chooses again. What was
- * opened since the link's end was ordered stays, too: the link is back.
+ * For confirmed TCP flows user space sends a RST. UDP and ICMP flows are removed, and their next packet binds them to another link,
+ * as does that of TCP without NAT. Other unconfirmed flows are kept, because the SYN's retransmission chooses again. Flows that
+ * were opened since the end was ordered are kept, too, because then the link is back.
  */
 static long end_entry(__u32 index, struct end_walk *walk)
 {
@@ -173,7 +173,7 @@ static long end_entry(__u32 index, struct end_walk *walk)
 			return 1;
 		}
 	}
-	/* A connection that is over has no end left to tell of. */
+	/* A connection that is over needs no RST. */
 	if (!(flow->state & AB_STATE_CLOSED))
 		ending->ended++;
 	forget_flow(&key, &wan_key);

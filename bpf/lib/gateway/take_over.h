@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * How a former flow comes over: its link entries first, under all that it tried, then the LAN entry. Whoever has put that into
- * our table takes it out of the former one, and if it is gone from there, another CPU was first, and the flow has ended since.
+ * Takes over a former flow: first its link entries, of all its tries, then the LAN entry. The CPU that has inserted that into
+ * our table removes it from the former one. If it is already gone there, another CPU was first, and the flow has ended since.
  *
- * A former program may still be at a packet that came before `taken`. It marks no entry whose trace is gone (policy/trace.h), so
- * that is taken off first: the state that is read then is the last.
+ * A former program may still handle a packet that came before `taken`. It changes no entry without a trace (policy/trace.h), so
+ * the trace is removed first: the state that is read then is final.
  */
 #ifndef ANABRANCH_TAKE_OVER_H
 #define ANABRANCH_TAKE_OVER_H
@@ -13,13 +13,13 @@
 #include "permission.h"
 
 struct ab_passage {
-	/* What was asked for: before Linux 6.2 no map is asked by what the verifier knows as memory alone. */
+	/* The key of the request. Before Linux 6.2 a map look-up does not accept a key that the verifier knows only as memory. */
 	struct ab_flow_key key;
 	struct ab_flow_key lan_key, wan_key;
 	struct ab_flow lan, wan;
 };
 AB_SCRATCH(passage, struct ab_passage)
-/* That of `migrate`. */
+/* The one of `migrate`. */
 AB_LOADED_MAP(walked, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_passage, 0);
 
 static __always_inline void convert_flow(struct ab_flow *flow, const struct ab_former_flow *former)
@@ -44,7 +44,7 @@ static __always_inline void convert_flow(struct ab_flow *flow, const struct ab_f
 	flow->embryo = former->embryo;
 }
 
-/* The key of the same flow on the other side. Nothing is called: eight frames are all that there may be. */
+/* The key of the same flow on the other side. Without a function call, because the stack may have only eight frames. */
 static __always_inline void make_former_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
 						  const struct ab_flow *flow)
 {
@@ -53,7 +53,7 @@ static __always_inline void make_former_other_key(struct ab_flow_key *other, con
 		name_remote(other, flow);
 }
 
-/* The link entry of g->wan_key, confirmed as its LAN entry is. */
+/* Inserts the link entry of g->wan_key, confirmed if its LAN entry is. */
 static __always_inline void bring_link_entry(struct ab_passage *g)
 {
 	const struct ab_former_flow *former = find_former(&g->wan_key);
@@ -64,7 +64,7 @@ static __always_inline void bring_link_entry(struct ab_passage *g)
 	bpf_map_update_elem(&flows, &g->wan_key, &g->wan, BPF_NOEXIST);
 }
 
-/* The key of the flow's own link entry, or of another try's. 0 if there is none. */
+/* The key of the flow's own link entry, or of that of another try. Returns 0 if there is none. */
 static __always_inline int name_link_entry(struct ab_passage *g, __u32 i)
 {
 	if (i == AB_TRIES_OTHERS) {
@@ -83,11 +83,11 @@ static __always_inline void bring_link_entries(struct ab_passage *g)
 			bring_link_entry(g);
 }
 
-/* Somebody marks the entry at the very moment: how often that is tolerated. */
+/* How often it is retried if another CPU changes the entry at the same time. */
 #define CLAIM_STEPS 8
 
-/* Takes the trace off a former LAN entry. Its last state, with the trace; 0 if a former program is taking it out of its table, or if
- * the memory is another entry's by now. More than one CPU may. */
+/* Removes the trace of a former LAN entry. Returns its last state, with the trace; 0 if a former program is removing it, or if
+ * the memory belongs to another entry by now. Several CPUs may do this. */
 static __always_inline __u32 claim_former(const struct ab_flow_key *lan_key, struct ab_former_flow *former)
 {
 	__u32 trace = ab_trace(lan_key);
@@ -102,7 +102,7 @@ static __always_inline __u32 claim_former(const struct ab_flow_key *lan_key, str
 	return 0;
 }
 
-/* The LAN entry of g->lan_key. Whether the flow is in our tables. */
+/* Inserts the LAN entry of g->lan_key. Returns whether the flow is in our tables. */
 static __always_inline int bring_lan_entry(struct ab_passage *g)
 {
 	long error = bpf_map_update_elem(&flows, &g->lan_key, &g->lan, BPF_NOEXIST);
@@ -116,7 +116,7 @@ static __always_inline int bring_lan_entry(struct ab_passage *g)
 
 static __always_inline int bring_flow(struct ab_passage *g)
 {
-	/* In this order: what goes from one to the other meanwhile is in one of them. */
+	/* In this order, because an entry that moves meanwhile is then found in one of the tables. */
 	struct ab_former_flow *former = find_former(&g->lan_key);
 	if (find_entry(&g->lan_key))
 		return 1;
@@ -125,7 +125,7 @@ static __always_inline int bring_flow(struct ab_passage *g)
 		return 0;
 	convert_flow(&g->lan, former);
 	g->lan.state = state;
-	/* Who has claimed them was a former program. */
+	/* The tries were claimed by a former program. */
 	if (!is_mapping(g->lan_key.proto))
 		g->lan.tcp.tries &= ~AB_TRIES_CLAIMED;
 	bring_link_entries(g);

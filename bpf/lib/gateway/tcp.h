@@ -86,8 +86,8 @@ static __always_inline int acknowledges_syn(const struct packet *p, const struct
 	return p->tcp_flags & AB_TCP_ACK && is_behind_syn(p->ack, lan);
 }
 
-/* The same without NAT, where a flow may have joined a connection under way: what it knows of the host's numbers is a window (open.h),
- * and the remote end may have heard what the host sent before by another way. */
+/* The same without NAT, where a flow may have joined a connection under way: what it knows of the host's numbers is a window
+ * (open.h), and the remote end may have heard what the host sent before by another way. */
 static __always_inline int acknowledges_host(const struct packet *p, const struct ab_flow *lan)
 {
 	if (lan->tcp.end - lan->tcp.isn < TCP_PLAUSIBLE_WINDOW)
@@ -200,10 +200,10 @@ static __always_inline int is_heard_again(const struct packet *p, struct ab_flow
 }
 
 /*
- * A SYN without an ACK, which opens simultaneously (RFC 9293 section 3.5, RFC 5382 REQ-2). Who calls anybody can send it in that one's
- * name, and a host that hears it hears the true answer no more: it waits for another number. So nothing is learned of it, and while
- * nothing has answered, the host hears it when it is repeated, which is later than most answers come. Other hosts of the LAN are
- * believed at once. 0, or the reason to drop it.
+ * A SYN without an ACK, which opens simultaneously (RFC 9293 section 3.5, RFC 5382 REQ-2). Who calls anybody can send it in that
+ * one's name, and a host that hears it hears the true answer no more: it waits for another number. So nothing is learned of it, and
+ * while nothing has answered, the host hears it when it is repeated, which is later than most answers come. Other hosts of the LAN
+ * are believed at once. 0, or the reason to drop it.
  */
 static __always_inline int follow_bare_syn(struct packet *p, const struct ab_flow_key *lan_key,
 					   const struct ab_flow *lan, const struct ab_flow_key *wan_key,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Hairpinning (RFC 4787 REQ-9): what one LAN host sends to another's external address is translated, and comes back as if
- * the link of that address had brought it. What the gateway answers to it takes the same way, by the link of the sender's.
+ * Hairpinning (RFC 4787 REQ-9): a packet of one LAN host to another's external address is translated, and sent back to the ingress
+ * of the link of that address. What the gateway answers to it takes the same way, over the link of the sender's external address.
  */
 #ifndef ANABRANCH_TURN_H
 #define ANABRANCH_TURN_H
@@ -11,10 +11,10 @@
 #include "flow.h"
 #include "open.h"
 
-/* One end of a packet that is turned, as a flow's there. */
+/* One end of a hairpinned packet, in the key of a flow. */
 AB_SCRATCH(turned_end, struct ab_flow_key)
 
-/* The link on which the local end of turned_end() is a flow's, or AB_NO_TARGET. The key's side is given by that. */
+/* The link on which the local end of turned_end() belongs to a flow, or AB_NO_TARGET. Sets the key's side accordingly. */
 __noinline int link_of_end(void)
 {
 	struct ab_flow_key *key = turned_end();
@@ -36,7 +36,7 @@ __noinline int link_of_end(void)
 	return AB_NO_TARGET;
 }
 
-/* The link whose external address and port stand for a mapping and are this packet's destination, or AB_NO_TARGET. */
+/* The link on which the packet's destination is the external endpoint of a mapping, or AB_NO_TARGET. */
 __noinline int hairpin_link(struct packet *p)
 {
 	struct ab_flow_key *key = turned_end();
@@ -46,7 +46,7 @@ __noinline int hairpin_link(struct packet *p)
 	return link_of_end();
 }
 
-/* The link that the sender of a turned packet has its external endpoint on, or AB_NO_TARGET. */
+/* The link on which the sender of a hairpinned packet has its external endpoint, or AB_NO_TARGET. */
 __noinline int link_of_sender(struct packet *p)
 {
 	struct ab_flow_key *key = turned_end();
@@ -56,7 +56,7 @@ __noinline int link_of_sender(struct packet *p)
 	return link_of_end();
 }
 
-/* To the ingress of a link. Below zero if there is no such link. */
+/* Sends to the ingress of a link. Negative if there is no such link. */
 static __always_inline int turn_to(struct __sk_buff *skb, const struct packet *p, __u32 index)
 {
 	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index, p->family) : NULL;

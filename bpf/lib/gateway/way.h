@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which way the host's own routing has a packet from the LAN go.
+ * Where the host's own routing sends a packet from the LAN.
  *
- * User space tells the routes of the main table, and which addresses are the host's or the LAN's (`routes`). Where others have rules
- * or tables of their own (ab_settings.routes_kernel), the kernel is asked as well, by all that its rules look at (ip-rule(8)): device,
- * source, destination, TOS, protocol and ports. That costs a look-up for each new flow and each new remote end of a mapping. What is
- * established keeps its link, as it keeps its translation under connection tracking when rules change.
+ * User space writes the routes of the main table, and which addresses are the host's or the LAN's (`routes`). If others have rules
+ * or tables of their own (ab_settings.routes_kernel), the kernel is queried as well, with everything that its rules match
+ * (ip-rule(8)): device, source, destination, TOS, protocol and ports. That costs a look-up for each new flow and each new remote
+ * end of a mapping. Existing flows keep their link, as connections keep their translation under connection tracking when rules
+ * change.
  *
- * The kernel names a device, a next hop and a metric, not the table. Whether somebody has spoken about this packet follows from two
- * comparisons. Without such rules the answer is that of our own table for what the host forwards, whose default route has a metric of
- * ours, or that of the main table, which can be asked alone. Any other answer is of a rule or table of others:
- *  - by the device of a link, it binds the flow there, as a specific route does, with NAT as usual. If that link is dead the flow
- *    takes another;
- *  - everything else (another device, a black hole, an encapsulation) is the kernel's to carry out.
+ * The kernel returns a device, a next hop and a metric, but not the table. Two comparisons show whether a rule or table of others
+ * applies to the packet. Without such rules the answer comes from our own table for traffic that the host forwards, whose default
+ * route has a metric of ours, or from the main table, which can be queried alone. Any other answer comes from a rule or table of
+ * others:
+ *  - If it names the device of a link, it binds the flow to that link, as a specific route does, with NAT as usual. If that link is
+ *    dead, the flow takes another one.
+ *  - Everything else (another device, a blackhole, an encapsulation) is left to the kernel.
  *
- * Of IPv6 the answer stops at a rule that asks the main table for all but its default routes (suppress_prefixlength): the kernel
- * suppresses only what it has looked up for a packet of its own (fib6_rule_suppress in linux/net/ipv6/fib6_rules.c). Where a rule that
- * takes all packets stands behind one, as full tunnels have it, the main table's default is no answer (AB_ROUTES_HIDDEN), and the
- * packet is the kernel's.
+ * In IPv6 the look-up stops at a rule that uses the main table without its default routes (suppress_prefixlength), because the
+ * kernel only suppresses results for packets of its own (fib6_rule_suppress in linux/net/ipv6/fib6_rules.c). If a rule that matches
+ * all packets comes after such a rule, as with VPNs for all traffic, the main table's default route is not a valid answer
+ * (AB_ROUTES_HIDDEN), and the packet is left to the kernel.
  *
- * There may be more routes than `routes` has room for (AB_ROUTES_BEYOND). Then what has no entry is the kernel's as well.
+ * There may be more routes than `routes` has room for (AB_ROUTES_BEYOND). Then packets to destinations without an entry are left to
+ * the kernel as well.
  */
 #ifndef ANABRANCH_WAY_H
 #define ANABRANCH_WAY_H
@@ -28,7 +31,7 @@
 #include "../packet/redirect.h"
 #include "maps.h"
 
-/* Ways beside the numbers of links: links are compared, or the kernel has the packet. */
+/* Results beside the numbers of links: links are compared, or the packet is left to the kernel. */
 #define WAY_OPEN AB_NO_TARGET
 #define WAY_KERNELS (AB_NO_TARGET - 1)
 
@@ -39,14 +42,15 @@ struct way_room {
 };
 AB_SCRATCH(way_room, struct way_room)
 
-/* Not inlined: its key would stand in the frame of every caller, deepest where flows are opened. */
+/* Not inlined, because its key would be on the stack of every caller, the deepest of which opens flows. */
 static __noinline const struct ab_route *find_route(const union ab_addr *addr)
 {
 	struct ab_route_key key = { .prefix_len = 128, .addr = *addr };
 	return bpf_map_lookup_elem(&routes, &key);
 }
 
-/* The router that a destination is behind; NULL if it is directly connected. Not inlined: a call takes room in the frame of every caller. */
+/* The router in front of a destination; NULL if it is directly connected. Not inlined, because a call takes stack of every
+ * caller. */
 static __noinline const union ab_addr *router_before(const struct ab_route *to)
 {
 	return to && to->via ? bpf_map_lookup_elem(&next_hops, &to->via) : NULL;
@@ -57,20 +61,21 @@ static __always_inline const union ab_addr *next_hop_to(const struct ab_route *t
 	return router_before(to) ?: dst;
 }
 
-/* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
+/* Destinations that the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
 static __always_inline int is_specific(const struct ab_route *to)
 {
 	return to && to->verdict != AB_VERDICT_LINK;
 }
 
-/* Whether the kernel may know a route to it for which the table has no room. */
+/* Whether the kernel may have a route to it for which the table has no room. */
 static __always_inline int is_beyond_room(const struct ab_route *to)
 {
 	const struct ab_settings *set = current_settings();
 	return !to && set && set->routes_kernel & AB_ROUTES_BEYOND;
 }
 
-/* Asks the kernel where it would forward the packet to, as `way`. enum BPF_FIB_LKUP_RET_*, or below zero. */
+/* Queries the kernel where it would forward the packet; the result is in `way`. Returns enum BPF_FIB_LKUP_RET_*, or a negative
+ * error. */
 static __noinline int ask_kernel(struct __sk_buff *skb, const struct packet *p, struct bpf_fib_lookup *way, __u32 flags)
 {
 	__builtin_memset(way, 0, sizeof(*way));
@@ -94,7 +99,8 @@ static __noinline int ask_kernel(struct __sk_buff *skb, const struct packet *p, 
 	return bpf_fib_lookup(skb, way, sizeof(*way), flags);
 }
 
-/* Whether the kernel has named a device. That the neighbour is unknown yet, or the packet too long for the device, is no matter. */
+/* Whether the answer names a device. It does not matter whether the neighbour is resolved, or the packet too long for the
+ * device. */
 static __always_inline int names_device(int answer)
 {
 	return answer == BPF_FIB_LKUP_RET_SUCCESS || answer == BPF_FIB_LKUP_RET_NO_NEIGH ||
@@ -107,7 +113,7 @@ static __always_inline int is_same_way(const struct bpf_fib_lookup *a, const str
 	       is_same_addr((const union ab_addr *)a->ipv6_dst, (const union ab_addr *)b->ipv6_dst);
 }
 
-/* Whether it is the main table's default route that seems to answer, where a rule behind it takes the packet. */
+/* Whether the answer seems to be the main table's default route although a later rule takes the packet. */
 static __always_inline int is_hidden_way(const struct way_room *room, const struct packet *p, int answer,
 					 __u32 routes_kernel)
 {
@@ -115,7 +121,7 @@ static __always_inline int is_hidden_way(const struct way_room *room, const stru
 	       room->way.rt_metric != AB_OWN_METRIC && !find_route(&p->dst);
 }
 
-/* Whether the answer about `p`, as room->way, is what the kernel says where nobody else has rules. */
+/* Whether the answer about `p`, in room->way, is the one without rules of others. */
 static __always_inline int is_usual_answer(struct __sk_buff *skb, struct way_room *room, const struct packet *p,
 					   int answer)
 {
@@ -128,7 +134,7 @@ static __always_inline int is_usual_answer(struct __sk_buff *skb, struct way_roo
 				    : answer == main_answer;
 }
 
-/* The way that the rules of others have the packet go; by a link, its next hop there in way_room(). Verified by itself. */
+/* Where the rules of others send the packet; over a link, with the next hop in way_room(). A global function. */
 __noinline int ask_rules(struct __sk_buff *skb, struct packet *p)
 {
 	struct way_room *room = way_room();
@@ -148,8 +154,8 @@ __noinline int ask_rules(struct __sk_buff *skb, struct packet *p)
 	return device->link;
 }
 
-/* The way of a packet that the table has `to` for, which is not specific: WAY_OPEN, WAY_KERNELS, or the link that it is bound to, with
- * its next hop there in way_room(). */
+/* Where a packet is sent whose route `to` in the table is not specific: WAY_OPEN, WAY_KERNELS, or the link that it is bound to,
+ * with the next hop in way_room(). */
 static __always_inline __u32 find_way(struct __sk_buff *skb, struct packet *p, const struct ab_route *to)
 {
 	const struct ab_settings *set = current_settings();
@@ -163,7 +169,7 @@ static __always_inline __u32 find_way(struct __sk_buff *skb, struct packet *p, c
 	return to->link;
 }
 
-/* As find_way, of any destination. */
+/* Like find_way, for any destination. */
 __noinline int way_of(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)

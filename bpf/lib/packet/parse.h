@@ -86,15 +86,15 @@ enum packet_kind {
 
 /* Properties of a packet beside its headers. */
 enum packet_flags {
-	PACKET_ACCOUNTED = 1,  /* tail of a fragment whose span is known already */
-	PACKET_TURNED = 2,     /* one LAN host's to another's external address, at the ingress of that one's link */
-	PACKET_CALL = 4,       /* a turned SYN that opens nothing */
-	PACKET_CHALLENGE = 8,  /* none of its flow's: acknowledges another number than the SYN's; with UNPROVEN */
-	PACKET_APART = 16,     /* of the mapping that is its remote end's alone */
-	PACKET_PERMITTED = 32, /* to a remote end that its mapping hears */
-	PACKET_NEIGHBOUR = 64, /* neighbour discovery of IPv6, which stays on its link */
-	PACKET_LOSER = 128,    /* a copy of the SYN/ACK that has won a race, by the link of a loser */
-	PACKET_UNPROVEN = 256, /* for a flow, but forged by anybody, perhaps: nothing is learned of it, or counted */
+	PACKET_ACCOUNTED = 1, /* tail of a split packet whose span is recorded already */
+	PACKET_TURNED = 2, /* hairpinned: from a LAN host to another's external address, at the ingress of its link */
+	PACKET_CALL = 4,   /* a hairpinned SYN that opens no flow */
+	PACKET_CHALLENGE = 8,  /* not of its flow: acknowledges a number other than the SYN's; with UNPROVEN */
+	PACKET_APART = 16,     /* of a mapping for its remote end alone */
+	PACKET_PERMITTED = 32, /* to a remote end that its mapping permits */
+	PACKET_NEIGHBOUR = 64, /* IPv6 neighbour discovery, which stays on its link */
+	PACKET_LOSER = 128,    /* a copy of the winning SYN/ACK of a race, on a losing link */
+	PACKET_UNPROVEN = 256, /* for a flow, but perhaps forged: nothing is learned from it or counted */
 };
 
 struct packet {
@@ -116,7 +116,7 @@ struct packet {
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
 	__u16 flags;	       /* enum packet_flags */
-	__u8 kernel_link;      /* that the kernel's NAT is to use, plus one; 0: any */
+	__u8 kernel_link;      /* link for the kernel's NAT, plus one; 0: any */
 	__u8 races;	       /* it is the SYN of a race, which takes all links of that */
 	__u16 rival;	       /* the one try of a race that it is the SYN of, as ab_try(); 0: it is none */
 	__u32 losers;	       /* links, as bits: it is the SYN/ACK that has won a race over them */
@@ -441,7 +441,7 @@ static __always_inline int parse_ipv4(context *ctx, struct packet *p, __u32 l3)
 /* The first bytes of an extension header (RFC 8200 section 4). The fragment header has no more. */
 struct extension {
 	__u8 next;
-	__u8 length; /* in units of 8 bytes, the first not counted */
+	__u8 length; /* in units of 8 bytes, without the first 8 */
 	union {
 		__be16 offset; /* of a fragment, in units of 1 byte; the last bit: more follow */
 		__u8 routing[2];

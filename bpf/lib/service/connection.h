@@ -17,7 +17,7 @@ struct service_room {
 	struct packet packet;
 	struct ab_flow_key client, server;
 	struct ab_flow_key other;	 /* of another client to the same server */
-	struct ab_connection connection; /* that is to begin */
+	struct ab_connection connection; /* a new connection */
 	struct ab_request request;
 	struct ab_decision decision;
 };

@@ -155,7 +155,8 @@ __noinline int read_packet(struct __sk_buff *skb, struct trunk_packet *p)
 	p->hash = ab_flow_hash(&ip.src, &ip.dst, ports.src, ports.dst);
 	p->family = ip.family;
 	p->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
-	p->bytes = skb->wire_len ?: skb->len; /* wire_len: set for what is about to be queued, so not in test runs */
+	p->bytes =
+		skb->wire_len ?: skb->len; /* wire_len is set only for packets about to be queued, not in test runs */
 	return 0;
 }
 
