@@ -1,9 +1,9 @@
-//! Every policy that has a name, of links, of sublinks and of servers: one table, and nobody else lists names.
+//! The catalogue: every policy with a name, for links, sublinks and servers, in one table. Names are listed nowhere else.
 //!
-//! Configurations, scenario files, `anabranch policies`, completions and documentation read it. A policy that uses known
-//! measures is added by a row of [`ROWS`]; a measure by a file under `measure/` and a row of
-//! [`MEASURES`](crate::measure::MEASURES). A program with policies of its own adds their rows before it reads anything:
-//! [`extend`]. What policies choose among is a row of [`TARGETS`]; what runs a policy says the rest of it by [`Facts`].
+//! Configurations, scenario files, `anabranch policies`, completions and documentation read it. A policy that uses known measures
+//! is added by a row of [`ROWS`]; a measure by a file under `measure/` and a row of [`MEASURES`](crate::measure::MEASURES). A
+//! program with policies of its own adds their rows before it reads anything: [`extend`]. The kinds of targets are rows of
+//! [`TARGETS`]. All other facts about a policy come from the code that runs it, by [`Facts`].
 
 mod facts;
 mod gateway;

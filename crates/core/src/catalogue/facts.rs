@@ -1,5 +1,5 @@
-//! What may be said of any policy: its parts, what may be set, what it needs and costs, how far it looks and how often, what is
-//! sent for it, and which sites it suits.
+//! The facts about a policy: its parts, its parameters, what it needs and costs, how far it looks and how often, what it
+//! sends, and which sites it suits.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::TargetKind;
 use crate::link::RateNeed;
 use crate::measure::Distance;
 
-/// What a policy says of itself, whatever runs it. What most say is the default.
+/// The facts about a policy, whatever runs it. The defaults are what most policies have.
 pub trait Facts {
-    /// What it chooses among.
+    /// The kind of targets that it chooses among.
     fn target(&self) -> TargetKind;
 
-    /// Its tuple in words.
+    /// The parts of its tuple, in words.
     fn parts(&self) -> Parts;
 
     /// What it costs.
@@ -24,22 +24,22 @@ pub trait Facts {
     /// Which sites it suits, and which not.
     fn suits(&self) -> Vec<&'static str>;
 
-    /// A configuration may name it, too; others are for scenarios.
+    /// Whether a configuration may name it. Others are only for scenarios.
     fn is_configurable(&self) -> bool {
         true
     }
 
-    /// Whether it knows classes of traffic.
+    /// Whether it distinguishes classes of traffic.
     fn asks_rules(&self) -> bool {
         false
     }
 
-    /// As files write it without a name, if they can.
+    /// The tuple as files may write it; none if it has none.
     fn tuple(&self) -> Option<String> {
         None
     }
 
-    /// The measure is divided by what links were given.
+    /// Whether the measure is divided by the links' rates or weights.
     fn is_by_rate(&self) -> bool {
         false
     }
@@ -49,44 +49,44 @@ pub trait Facts {
         self.parts().measure
     }
 
-    /// How far away that looks which targets are compared by.
+    /// How far away its measure looks.
     fn distance(&self) -> Distance {
         Distance::Local
     }
 
-    /// Between two measurements, where a timer says when.
+    /// Time between two measurements, if they are periodic.
     fn period(&self) -> Option<Duration> {
         None
     }
 
-    /// What may be set, with its defaults.
+    /// Its parameters, with their defaults.
     fn parameters(&self) -> Vec<Parameter> {
         Vec::new()
     }
 
-    /// What has to be there.
+    /// What must be declared or configured for it.
     fn needs(&self) -> Needs {
         Needs::NOTHING
     }
 
-    /// What is sent for it.
+    /// What it sends in order to measure.
     fn sent(&self) -> Sent {
         Sent::nothing()
     }
 }
 
-/// What is measured, how that becomes a choice, and for what the choice holds.
+/// The parts of a policy: what is measured, how that becomes a choice, and what the choice holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// As files name it.
+    /// Its name in files.
     pub measure: &'static str,
-    /// As files name it.
+    /// Its name in files.
     pub dispatch: &'static str,
-    /// As files name it.
+    /// Its name in files.
     pub granularity: &'static str,
 }
 
-/// A number that may be set.
+/// A parameter of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Parameter {
     /// The key in files.
@@ -97,34 +97,34 @@ pub struct Parameter {
     pub meaning: &'static str,
 }
 
-/// What has to be there.
+/// What must be declared or configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Of each of its targets.
+    /// Rates of each of its targets.
     pub rates: RateNeed,
-    /// A fixed node that measures ask.
+    /// Whether a fixed node must be configured.
     pub node: bool,
-    /// Packets of one connection take several links: the site's addresses are reachable over each.
+    /// Whether packets of one connection take several links, so that the site's addresses must be reachable over each.
     pub no_nat: bool,
-    /// There are no sublinks for faults to happen to.
+    /// Whether faults are excluded, because there are no sublinks.
     pub no_faults: bool,
 }
 
 /// What it costs beside the choice itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cost {
-    /// What has to be kept, and of what.
+    /// The state that it needs, and for what.
     pub state: &'static str,
-    /// Packets sent for its measure alone. Probes of a suspected link are sent under every policy.
+    /// Packets that are sent for its measure. Probes of a suspected link are sent under every policy.
     pub probes: &'static str,
 }
 
 /// What is sent to measure, and from what (Peng 2005 table 5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sent {
-    /// With IP headers, where it has any.
+    /// Bytes, with IP headers if it sends packets.
     pub bytes: String,
-    /// Of the host.
+    /// Sockets of the host.
     pub sockets: &'static str,
 }
 
@@ -134,7 +134,7 @@ impl Sent {
         Sent::new("none", "none")
     }
 
-    /// So many bytes from these sockets.
+    /// This number of bytes from these sockets.
     pub fn new(bytes: impl Into<String>, sockets: &'static str) -> Sent {
         Sent {
             bytes: bytes.into(),
@@ -144,7 +144,7 @@ impl Sent {
 }
 
 impl Needs {
-    /// It works anywhere.
+    /// No needs.
     pub const NOTHING: Needs = Needs {
         rates: RateNeed::None,
         node: false,
@@ -152,7 +152,7 @@ impl Needs {
         no_faults: false,
     };
 
-    /// One by one; keys of files in backquotes.
+    /// A list of the needs; keys of files are in backquotes.
     pub fn list(&self) -> Vec<String> {
         let rates = (self.rates != RateNeed::None).then(|| self.rates.to_string());
         let others = [

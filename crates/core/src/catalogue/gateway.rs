@@ -1,4 +1,4 @@
-//! What the policies of links say of themselves, all of it from their parts.
+//! The facts about policies of links, which follow from their parts.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::link::RateNeed;
 use crate::measure::{self, Distance};
 use crate::multilink::Spread;
 
-/// A segment without data or options, over IPv4.
+/// Length of a segment without data or options, over IPv4.
 const SEGMENT_BYTES: u32 = 40;
 
-/// [`Policy::Packet`](super::Policy::Packet): what DRR does over sublinks, over the links of a site.
+/// [`Policy::Packet`](super::Policy::Packet): deficit round robin over the links of a site.
 pub(super) struct PacketByPacket;
 
 impl Facts for PacketByPacket {

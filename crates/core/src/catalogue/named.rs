@@ -1,4 +1,4 @@
-//! Policies by the names that configurations give them.
+//! Finds policies by their names in configurations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::{Policy, TargetKind, default, find, of, parse, row_of};
 use crate::algorithm::Algorithm;
 
 impl Algorithm {
-    /// As files write it: its name in quotation marks, else its tuple.
+    /// As files write it: its name in quotation marks, or else its tuple.
     pub fn written(&self) -> String {
         match row_of(&Policy::Gateway(*self)) {
             Some(row) => format!("{:?}", row.name),
@@ -28,30 +28,30 @@ impl Default for Algorithm {
 }
 
 impl fmt::Display for Algorithm {
-    /// Its name in the catalogue, else its tuple.
+    /// Its name in the catalogue, or else its tuple.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Policy::Gateway(*self).fmt(f)
     }
 }
 
-/// A name that is no gateway's policy.
+/// A name that is not that of a gateway's policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy `{name}`, allowed: {}", names(TargetKind::Link).collect::<Vec<_>>().join(", "))]
 pub struct UnknownAlgorithm {
-    /// As it was given.
+    /// The name as it was given.
     pub name: String,
 }
 
-/// Every name that a configuration may use for a policy of these targets, of links the default first.
+/// Every name that a configuration may use for a policy of these targets. For links, the default comes first.
 pub fn names(target: TargetKind) -> impl Iterator<Item = &'static str> {
     let configurable = of(target).filter(|row| row.policy.facts().is_configurable());
     configurable.map(|row| row.name)
 }
 
-/// The policy that a configuration names for these targets; the default where it names none.
+/// The policy that a configuration names for these targets, or the default.
 ///
 /// # Errors
-/// If it is none that a configuration may name, with what is allowed.
+/// If a configuration may not name it. The error lists the allowed names.
 pub fn configured(target: TargetKind, written: Option<&str>) -> Result<Policy, String> {
     let Some(text) = written else {
         return Ok(default(target).policy);

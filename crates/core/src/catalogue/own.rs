@@ -1,4 +1,4 @@
-//! Rows that the running program brings itself.
+//! Rows that the running program adds to the catalogue.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use crate::measure::{self, Measure};
 
 static OWN: OnceLock<Vec<Row>> = OnceLock::new();
 
-/// Why rows are not added.
+/// Why rows are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ExtendError {
@@ -37,11 +37,11 @@ pub enum ExtendError {
     Twice,
 }
 
-/// Adds a program's own policies to the table: all at once, before anything is read that may name them. If one is refused,
-/// none is added.
+/// Adds the rows of a program's own policies to the table, all at once, before anything is read that may name them. If one is
+/// refused, none is added.
 ///
 /// # Errors
-/// If a name is no name or taken, or rows were added before.
+/// If a name is invalid or taken, or if rows were added before.
 pub fn extend(rows: Vec<Row>) -> Result<(), ExtendError> {
     for (index, row) in rows.iter().enumerate() {
         check(row, &rows[..index])?;
@@ -51,13 +51,13 @@ pub fn extend(rows: Vec<Row>) -> Result<(), ExtendError> {
     Ok(())
 }
 
-/// Those that were added.
+/// The rows that were added.
 pub(crate) fn own() -> impl Iterator<Item = &'static Row> {
     OWN.get().into_iter().flatten()
 }
 
 impl Row {
-    /// Of a policy of one's own: it has the name of its measure.
+    /// The row of an own policy, with the name of its measure.
     pub const fn own(algorithm: Algorithm, meaning: &'static str) -> Row {
         Row {
             name: algorithm.measure.name,
@@ -70,7 +70,7 @@ impl Row {
 }
 
 impl Policy {
-    /// Its measure, if that is of a program's own.
+    /// Its measure, if it is that of an own policy.
     pub(crate) fn own_measure(&self) -> Option<&'static Measure> {
         let Policy::Gateway(algorithm) = self else {
             return None;

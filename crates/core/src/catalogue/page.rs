@@ -1,53 +1,53 @@
-//! All that people are told of a policy: its row, and what it says of itself.
+//! The page of a policy: its row and the facts about it, for people.
 
 use std::time::Duration;
 
 use super::{Cost, Facts, Needs, Parameter, Parts, Row, Sent, TargetKind, default};
 use crate::measure::Distance;
 
-/// All that people are told of a policy.
+/// The page of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// As files, commands and reports write it.
     pub name: &'static str,
-    /// Understood as well.
+    /// Another name for it.
     pub alias: Option<&'static str>,
     /// In a few words.
     pub meaning: &'static str,
     /// Where it is defined.
     pub source: &'static str,
-    /// What it chooses among.
+    /// The kind of targets that it chooses among.
     pub target: TargetKind,
-    /// The key of a configuration that may name it; none of what is for scenarios alone.
+    /// The key of a configuration that may name it; none if it is only for scenarios.
     pub key: Option<&'static str>,
-    /// It is used where nothing is named.
+    /// Whether it is used if none is named.
     pub is_default: bool,
-    /// As files write it without a name.
+    /// The tuple as files may write it.
     pub tuple: Option<String>,
-    /// In the words of files.
+    /// Its parts, by their names in files.
     pub parts: Parts,
-    /// The measure is divided by what links were given.
+    /// Whether the measure is divided by the links' rates or weights.
     pub by_rate: bool,
-    /// What paths are compared by, in words.
+    /// What targets are compared by, in words.
     pub measured: &'static str,
-    /// How far away that looks which paths are compared by.
+    /// How far away its measure looks.
     pub distance: Distance,
-    /// Between two measurements, where a timer says when.
+    /// Time between two measurements, if they are periodic.
     pub period: Option<Duration>,
-    /// What may be set, with its defaults.
+    /// Its parameters, with their defaults.
     pub parameters: Vec<Parameter>,
-    /// What has to be there.
+    /// What must be declared or configured for it.
     pub needs: Needs,
     /// What it costs.
     pub cost: Cost,
-    /// What is sent for it.
+    /// What it sends in order to measure.
     pub sent: Sent,
     /// Which sites it suits, and which not.
     pub suits: Vec<&'static str>,
 }
 
 impl Page {
-    /// Of a policy with this name, which is not the default and has no other name.
+    /// The page of a policy that is not the default and has no other name.
     pub fn new(
         name: &'static str,
         meaning: &'static str,
@@ -78,7 +78,7 @@ impl Page {
 }
 
 impl Row {
-    /// What people are told of it.
+    /// Its page.
     pub fn page(&self) -> Page {
         let page = Page::new(self.name, self.meaning, self.source, self.policy.facts());
         Page {

@@ -1,4 +1,4 @@
-//! What policies choose among: a row for each kind of target, with all that files and people are told of it.
+//! The kinds of targets: a row for each, with everything that files and people see of it.
 
 use anabranch_config::{BadInput, Source};
 use anabranch_policy::abi::{MAX_LINKS, MAX_TARGETS};
@@ -15,23 +15,23 @@ pub enum TargetKind {
     Server,
 }
 
-/// What differs between kinds of targets, but for what runs their policies.
+/// What differs between kinds of targets, except for what runs their policies.
 #[derive(Debug)]
 pub struct TargetRow {
-    /// Which.
+    /// The kind.
     pub target: TargetKind,
-    /// One of them, as programs are told it.
+    /// The word for one target, for programs.
     pub word: &'static str,
-    /// Several of them, for people.
+    /// The word for several, for people.
     pub plural: &'static str,
     /// The key of a configuration that names their policy, for people.
     pub key: &'static str,
-    /// The policy where none is named.
+    /// The policy if none is named.
     pub default: &'static str,
-    /// Scenarios may draw them, and so experiments may have claims about their policies.
+    /// Whether scenarios may have them, so that experiments may have claims about their policies.
     pub has_scenarios: bool,
-    /// At most so many stand behind one gateway, trunk or service. What flows tell of destinations is kept for each link, so
-    /// links are fewer than the 256 targets that a choice has room for.
+    /// Maximum number of targets of one gateway, trunk or service. Measurements of destinations are stored for each link, so
+    /// fewer links are allowed than the 256 targets of a choice.
     pub max: usize,
 }
 
@@ -67,13 +67,13 @@ pub static TARGETS: [TargetRow; 3] = [
 ];
 
 impl TargetKind {
-    /// What is known of it.
+    /// Its row.
     pub fn row(self) -> &'static TargetRow {
         &TARGETS[self as usize]
     }
 
-    /// The tables that a file has of them under `key`, in its order. There are no more than policies choose among, and all have a `share`
-    /// (a weight, a rate), or none has.
+    /// The tables of these targets that a file has under `key`, in its order. There must be no more than a policy can choose among,
+    /// and either all or none must have a `share` (a weight, a rate).
     pub fn tables<N: AsRef<str>, T>(
         self,
         source: &Source<'_>,

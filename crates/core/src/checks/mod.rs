@@ -1,17 +1,18 @@
-//! Whether something works as the operator would have it: a link by a page behind it, a server by what it serves.
+//! Checks of the operator: whether something works as required, a link by a page behind it, a server by what it serves.
 //!
-//! A [`Check`] makes [`Test`]s, each by itself and again and again ([`Schedule`]). A test is up after [`Check::rise`] successes in a row,
-//! and down after [`Check::fall`] failures in a row; between them it stays what it was ([`Count`]). Before either it is unknown: whoever
-//! asks decides what that means to him. The check is up while as many of its tests are up as its quorum says, and down when so many cannot
-//! be any more. A test that could not be made proves nothing, and ends no row.
+//! A [`Check`] has [`Test`]s, each of which is repeated ([`Schedule`]). A test is up after [`Check::rise`] successes in a row, and
+//! down after [`Check::fall`] failures in a row; in between it keeps its state ([`Count`]). Before its first state it is unknown,
+//! and the user of the check decides what that means. A check is up while as many of its tests are up as its quorum requires, and
+//! down when that has become impossible. A test that could not be run proves nothing, and does not end a row.
 //!
-//! [`Checks`] has the checks of many subjects, of whatever kind they are: it says when which test is to be made, is told what came of it, and
-//! says how the subject is. Whoever drives it makes the tests, within their time limits: a test is not begun again before it is told of. What is checked alike after a reload as
-//! before it keeps its state, its row and its turn; state can also be handed over to the next process.
+//! [`Checks`] has the checks of many subjects, of any type. It says when which test has to be run, takes the result, and has the
+//! state of each subject. The caller runs the tests, within their time limits; a test is not due again before its result is
+//! reported. If a test is the same after a reload, it keeps its state, its row and its turn. State can also be passed on to the
+//! next process.
 //!
-//! A link's own availability ([`availability`](crate::availability)) shares with this who can be asked and how ([`ProbeTarget`]), but not the
-//! counting. It weighs evidence: users' traffic beside probes, how much the link loses anyway, what other links show at the same time, and
-//! it asks at once when something is suspect. A check knows nothing but its own answers.
+//! The availability of a link ([`availability`](crate::availability)) uses the same kinds of targets ([`ProbeTarget`]), but does
+//! not count in this way. It weighs evidence: users' traffic beside probes, how much the link usually loses, what other links show
+//! at the same time; and it probes at once when a link is suspected. A check knows only its own results.
 
 mod target;
 
@@ -27,17 +28,17 @@ use serde::{Deserialize, Serialize};
 use crate::time::Time;
 pub use target::{Certificate, Expect, Page, ProbeTarget, is_plain, is_status};
 
-/// One thing that is tried. It succeeds if the answer is right and comes in time.
+/// A single test. It succeeds if the expected answer comes in time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Test {
-    /// The right answer: an echo; an accepted connection; a DNS answer without an error; a page as expected.
+    /// Expects an answer of a target: an echo; an accepted connection; a DNS answer without an error; a page as expected.
     Target(ProbeTarget),
-    /// A program of the operator's and its arguments: right is exit code 0.
+    /// Runs a program of the operator with arguments, and expects exit code 0.
     Command(Arc<[String]>),
 }
 
 impl Test {
-    /// Whether it can be made of an address family.
+    /// Whether it can be run over an address family.
     pub fn is_of(&self, family: Family) -> bool {
         match self {
             Test::Target(target) => target.is_of(family),
@@ -55,24 +56,24 @@ impl fmt::Display for Test {
     }
 }
 
-/// When a test is made.
+/// When a test is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// From one to the next, on the average.
+    /// Mean time from one run to the next.
     pub interval: Duration,
-    /// By so many percent of the interval, at most, the next is earlier or later: those who begin together do not stay together.
+    /// A run is earlier or later by up to this percentage of the interval, so that tests that begin together do not stay together.
     pub jitter: u32,
-    /// So long an answer is waited for: no longer than the shortest interval.
+    /// How long an answer is awaited; at most the shortest interval.
     pub timeout: Duration,
 }
 
 impl Schedule {
-    /// How far from its time a test may be.
+    /// The longest deviation of a run from its time.
     pub fn spread(&self) -> Duration {
         self.interval * self.jitter / 100
     }
 
-    /// The first soon, but not all at once.
+    /// Time of the first run: soon, but not at the same time for all tests.
     fn first(&self, now: Time, draw: &mut SplitMix64) -> Time {
         now + up_to(self.spread(), draw)
     }
@@ -86,23 +87,23 @@ fn up_to(most: Duration, draw: &mut SplitMix64) -> Duration {
     most.mul_f64(draw.draw() as f64 / u64::MAX as f64)
 }
 
-/// What is to be done again and again, and what follows of it.
+/// A number of tests, and how their results are combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// At least one.
     pub tests: Vec<Test>,
-    /// When each of them is made.
+    /// When each of them is run.
     pub schedule: Schedule,
-    /// So many successes in a row bring a test up; at least one.
+    /// This many successes in a row bring a test up; at least one.
     pub rise: u32,
-    /// So many failures in a row take it down; at least one.
+    /// This many failures in a row take it down; at least one.
     pub fall: u32,
-    /// So many tests have to be up, or all if there are fewer; at least one.
+    /// This many tests have to be up, or all if there are fewer; at least one.
     pub quorum: usize,
 }
 
 impl Check {
-    /// What of it can be made of a family, if anything.
+    /// The part of it that can be run over a family, if any.
     pub fn of(&self, family: Family) -> Option<Check> {
         let mut check = self.clone();
         check.tests.retain(|test| test.is_of(family));
@@ -110,32 +111,32 @@ impl Check {
     }
 }
 
-/// What is known of a test, a check, or what is checked.
+/// The state of a test, a check, or a subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// It does not work.
     Down,
-    /// Too little has been tried.
+    /// There are too few results yet.
     #[default]
     Unknown,
     /// It works.
     Up,
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// The right answer.
+    /// The expected answer.
     Success,
-    /// Another one, or none; in words.
+    /// Another answer, or none; in words.
     Failure(String),
-    /// It was not made, which proves nothing; in words.
+    /// It was not run, which proves nothing; in words.
     Inconclusive(String),
 }
 
-/// Successes or failures in a row.
+/// Counts successes or failures in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     health: Health,
@@ -157,7 +158,7 @@ impl Count {
     }
 }
 
-/// Whether enough of them are up, or may be. With one more up it is never worse.
+/// Combines tests by a quorum. One more test that is up never makes the result worse.
 fn together(tests: impl Iterator<Item = Health> + Clone, quorum: usize) -> Health {
     let at_least = |least: Health| tests.clone().filter(|health| *health >= least).count();
     let needed = quorum.min(tests.clone().count());
@@ -170,35 +171,35 @@ fn together(tests: impl Iterator<Item = Health> + Clone, quorum: usize) -> Healt
     }
 }
 
-/// Names one making of a test.
+/// The number of one run of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskId(u64);
 
-/// A test to make at once.
+/// A test that has to be run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask<S> {
-    /// Of no other.
+    /// Unique.
     pub id: AskId,
-    /// What it is to tell of.
+    /// The subject of the check.
     pub subject: S,
-    /// What is to be tried.
+    /// The test.
     pub test: Test,
-    /// So long.
+    /// Its time limit.
     pub timeout: Duration,
 }
 
-/// How one test fares.
+/// The status of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestStatus {
-    /// Which.
+    /// The test.
     pub test: Test,
-    /// By rise and fall.
+    /// Its state, by rise and fall.
     pub health: Health,
-    /// Successes if the last was one, or else failures, one after the other up to now.
+    /// Number of the last results in a row that were all successes, or all failures.
     pub in_a_row: u32,
-    /// Whether the last that proved anything was a success.
+    /// Whether the last conclusive result was a success.
     pub succeeds: bool,
-    /// Why the last one failed, or was not made.
+    /// Why the last run failed, or was not possible.
     pub words: Option<String>,
 }
 
@@ -207,10 +208,10 @@ struct Running {
     test: Test,
     count: Count,
     due: Time,
-    /// While it is under way.
+    /// The run that is in progress, if any.
     asked: Option<AskId>,
     words: Option<String>,
-    /// So often in a row it was not made.
+    /// How often in a row it could not be run.
     not_made: u32,
 }
 
@@ -233,7 +234,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// With what `former` knows of the same tests: that of the same check, if there is one.
+    /// Takes over what `former` knows of the same tests, preferably of the same check.
     fn new(now: Time, check: Check, former: &[Watch], draw: &mut SplitMix64) -> Self {
         let same_check = || former.iter().filter(|watch| watch.check == check);
         let tests = check.tests.iter();
@@ -280,7 +281,7 @@ pub struct Checks<S> {
 }
 
 impl<S: Ord + Clone> Checks<S> {
-    /// Of none. `seed` spreads the tests.
+    /// Without checks. `seed` spreads the tests in time.
     pub fn new(seed: u64) -> Self {
         Checks {
             watches: BTreeMap::new(),
@@ -291,7 +292,7 @@ impl<S: Ord + Clone> Checks<S> {
 
     // ---- what is to be checked
 
-    /// These subjects by these checks from here on. What is tested as before stays as it is known.
+    /// Sets the subjects and their checks. A test that does not change keeps its state.
     pub fn set(&mut self, now: Time, wanted: impl IntoIterator<Item = (S, Vec<Check>)>) {
         let mut former = std::mem::take(&mut self.watches);
         for (subject, checks) in wanted {
@@ -303,7 +304,7 @@ impl<S: Ord + Clone> Checks<S> {
         }
     }
 
-    /// What an earlier process knew of tests, as [`remembered`](Self::remembered) told it.
+    /// Sets the states that an earlier process had, as returned by [`remembered`](Self::remembered).
     pub fn recall(&mut self, health_of: impl Fn(&S, &Test) -> Option<Health>) {
         for (subject, running) in running_mut(&mut self.watches) {
             if let Some(health) = health_of(subject, &running.test) {
@@ -312,7 +313,7 @@ impl<S: Ord + Clone> Checks<S> {
         }
     }
 
-    /// What is known of each test.
+    /// The state of each test.
     pub fn remembered(&self) -> impl Iterator<Item = (&S, &Test, Health)> {
         let watches = self.watches.iter();
         let watches = watches.flat_map(|(subject, all)| all.iter().map(move |one| (subject, one)));
@@ -324,7 +325,7 @@ impl<S: Ord + Clone> Checks<S> {
 
     // ---- what is to be done
 
-    /// When the next test is to be made.
+    /// When the next test is due.
     pub fn next_timeout(&self) -> Option<Time> {
         let watches = self.watches.values().flatten();
         let running = watches.flat_map(|watch| &watch.running);
@@ -332,7 +333,7 @@ impl<S: Ord + Clone> Checks<S> {
         idle.map(|running| running.due).min()
     }
 
-    /// The next test to make by now. It is to be told of, by [`handle`](Self::handle) or [`withdraw`](Self::withdraw).
+    /// The next test that is due. Its result has to be reported, by [`handle`](Self::handle) or [`withdraw`](Self::withdraw).
     pub fn poll_ask(&mut self, now: Time) -> Option<Ask<S>> {
         let watches = self.watches.iter_mut();
         let mut watches =
@@ -358,12 +359,12 @@ impl<S: Ord + Clone> Checks<S> {
 
     // ---- what came of it
 
-    /// It was not begun after all.
+    /// Reports that a test was not begun.
     pub fn withdraw(&mut self, id: AskId) {
         self.end(id).for_each(drop);
     }
 
-    /// It is under way no more, for all that wait for it: after a reload two checks may make the test that one has made.
+    /// Ends a run for all checks that wait for it: after a reload, two checks may share the run of one.
     fn end(&mut self, id: AskId) -> impl Iterator<Item = (&Check, &mut Running)> {
         let watches = self.watches.values_mut().flatten();
         watches.flat_map(move |watch| {
@@ -377,7 +378,7 @@ impl<S: Ord + Clone> Checks<S> {
         })
     }
 
-    /// Of a test that is not made any more it says nothing.
+    /// Reports the result of a test. It is ignored if the test is not run any more.
     pub fn handle(&mut self, id: AskId, outcome: Outcome) {
         let (succeeds, words) = match outcome {
             Outcome::Success => (Some(true), None),
@@ -398,13 +399,13 @@ impl<S: Ord + Clone> Checks<S> {
 
     // ---- how it is
 
-    /// Down if one of its checks is, and up if all are; also without any.
+    /// Down if one of its checks is down, and up if all are up, or if there are none.
     pub fn health(&self, subject: &S) -> Health {
         let watches = self.watches.get(subject).into_iter().flatten();
         watches.map(Watch::health).min().unwrap_or(Health::Up)
     }
 
-    /// A test that fails of a check that is down.
+    /// A failing test of a check that is down.
     pub fn failing(&self, subject: &S) -> Option<TestStatus> {
         let mut watches = self.watches.get(subject)?.iter();
         let down = watches.find(|watch| watch.health() == Health::Down)?;
@@ -413,7 +414,7 @@ impl<S: Ord + Clone> Checks<S> {
         failing.map(Running::status)
     }
 
-    /// Tests that could not be made as often as failures would take them down, and why.
+    /// Tests that could not be run as often in a row as failures would take them down, and why.
     pub fn not_made(&self) -> impl Iterator<Item = (&S, TestStatus)> {
         self.watches.iter().flat_map(|(subject, watches)| {
             let not_made = watches.iter().flat_map(|watch| {
@@ -424,7 +425,7 @@ impl<S: Ord + Clone> Checks<S> {
         })
     }
 
-    /// Each test, in the order of the checks.
+    /// The status of each test, in the order of the checks.
     pub fn status(&self, subject: &S) -> Vec<TestStatus> {
         let watches = self.watches.get(subject).into_iter().flatten();
         let running = watches.flat_map(|watch| &watch.running);

@@ -1,4 +1,4 @@
-//! Whom a probe or a check asks, as people write it.
+//! Targets of probes and checks, as people write them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -14,59 +14,59 @@ use crate::targets::Kind;
 const DNS_PORT: u16 = 53;
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
-/// A header of IPv6 has so many bytes more.
+/// An IPv6 header is this many bytes longer.
 const LONGER_HEADER: u64 = 20;
 const ALLOWED: &str = r#"write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS", "tcp:ADDRESS:PORT" or "http:HOST/PATH = CODE"; IPv6 with a port as [ADDRESS]:PORT"#;
 const ALLOWED_PAGE: &str = r#"write it as "http:HOST/PATH = CODE" or "http:HOST:PORT/PATH = CODE TEXT": the status code of its answer, and a text that is in it, like "http:cp.cloudflare.com/generate_204 = 204""#;
 
-/// Who is asked, and how. What counts as an answer is another matter: of a link's probes any answer but a wrong page does, since it came
-/// over the link; of a [`Check`](super::Check) the right one.
+/// A target, and how it is probed. Which answers count differs: for a link's probes every answer does, except a wrong page, because
+/// it came over the link; for a [`Check`](super::Check) only the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeTarget {
-    /// A DNS server: any answer to a query counts, or one without an error.
+    /// A DNS server: any answer to a query counts, or only one without an error.
     Dns(SocketAddr),
     /// A host that answers ICMP echo requests.
     Icmp(IpAddr),
-    /// A TCP port: accepting and refusing a connection both count, or accepting alone.
+    /// A TCP port: accepting and refusing a connection count, or only accepting.
     Tcp(SocketAddr),
-    /// A page, whose answer is known: another one is somebody's who stands in the way, or of a server that does not work.
+    /// A page with a known answer. Another answer comes from a captive portal, or from a server that does not work.
     Http(Arc<Page>),
 }
 
-/// A page and its answer.
+/// A page and its expected answer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Page {
-    /// Who is asked: a name, which is resolved over the way that the request takes, or an address.
+    /// The server: a name, which is resolved over the path of the request, or an address.
     pub host: String,
-    /// Of TCP.
+    /// TCP port.
     pub port: u16,
-    /// From its slash on.
+    /// Path, beginning with its slash.
     pub path: String,
-    /// The name that the page is asked for by, where it is not `host`.
+    /// The name in the request, if it is not `host`.
     pub name: Option<String>,
-    /// Whose certificate is wanted, of a page over TLS.
+    /// The required certificate, for a page over TLS.
     pub tls: Option<Certificate>,
-    /// What it should answer.
+    /// The expected answer.
     pub expect: Expect,
 }
 
 /// The certificate that a page over TLS has to show.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Certificate {
-    /// For the page's host, and of an authority that this host trusts.
+    /// For the page's host, by an authority that this host trusts.
     Trusted,
-    /// For the page's host, and of an authority in this file (PEM).
+    /// For the page's host, by an authority in this file (PEM).
     By(PathBuf),
-    /// Any: who answers is not known.
+    /// Any certificate: the identity of the server is not checked.
     Any,
 }
 
-/// The answer of a page.
+/// The expected answer of a page.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expect {
     /// Any of these status codes.
     pub status: Vec<u16>,
-    /// What is in its body.
+    /// A text in its body.
     pub body: Option<String>,
 }
 
@@ -140,12 +140,12 @@ impl Page {
         })
     }
 
-    /// As it is asked for, and as people write it.
+    /// Host and port in the request, and as people write them.
     pub fn authority(&self) -> String {
         self.authority_of(self.asked_as())
     }
 
-    /// The name, or the address, that it is asked for by.
+    /// The name or address in the request.
     pub fn asked_as(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.host)
     }
@@ -163,7 +163,7 @@ impl Page {
         }
     }
 
-    /// Without its answer.
+    /// Without the expected answer.
     pub fn place(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}:{}{}", self.authority_of(&self.host), self.path)
@@ -174,12 +174,12 @@ const fn usual_port(is_tls: bool) -> u16 {
     if is_tls { HTTPS_PORT } else { HTTP_PORT }
 }
 
-/// Of an answer of HTTP.
+/// Whether it is a status code of HTTP.
 pub fn is_status(code: &u16) -> bool {
     (100..600).contains(code)
 }
 
-/// Nothing in it ends a line of a request, or a word of it.
+/// Whether nothing in it ends a line or a word of a request.
 pub fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -207,7 +207,7 @@ impl ProbeTarget {
         Self::Dns(SocketAddr::new(address, DNS_PORT))
     }
 
-    /// Whom it is sent to; none if a name has to be resolved first.
+    /// The address that it is sent to; none if a name has to be resolved first.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Dns(at) | Self::Tcp(at) => Some(at.ip()),
@@ -216,13 +216,13 @@ impl ProbeTarget {
         }
     }
 
-    /// Whether it can be asked over a family: a name has both.
+    /// Whether it can be probed over a family; a name can over both.
     pub fn is_of(&self, family: Family) -> bool {
         self.address()
             .is_none_or(|address| Family::from(address) == family)
     }
 
-    /// How it is asked.
+    /// The kind of its probes.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Dns(_) => Kind::Dns,
@@ -232,14 +232,14 @@ impl ProbeTarget {
         }
     }
 
-    /// Of a question and its answer, with their IP headers.
+    /// Bytes of a request and its answer, with their IP headers.
     pub fn bytes(&self) -> u64 {
         let (with_v4, packets) = match self {
             Self::Dns(_) => (64 + 80, 2),
             Self::Icmp(_) => (28 + 28, 2),
             // SYN, SYN/ACK, ACK with timestamps, RST.
             Self::Tcp(_) => (60 + 60 + 52 + 40, 4),
-            // A name, a connection, a question and a short answer; a chain of certificates.
+            // Name resolution, a connection, a request and a short answer, with a chain of certificates.
             Self::Http(page) if page.tls.is_some() => (7000, 16),
             Self::Http(_) => (1000, 10),
         };
