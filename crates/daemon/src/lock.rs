@@ -1,7 +1,7 @@
 //! One daemon per instance, and one instance per device and per block of numbers.
 //!
-//! What an instance has is a [`file`] each, which the kernel lets go of with the process: the instance itself ([`Lock`]), its devices
-//! ([`Claims`]) and its block of tables, rules and marks ([`Numbers`]).
+//! For each of these there is a [`file`] with a lock, which the kernel releases when the process ends: the instance itself
+//! ([`Lock`]), its devices ([`Claims`]) and its block of tables, rules and marks ([`Numbers`]).
 
 mod claims;
 mod file;
@@ -17,12 +17,12 @@ use instance::known;
 pub use claims::Claims;
 pub use numbers::Numbers;
 
-/// Held while the daemon runs. The kernel lets go of it when the process ends, however it ends.
+/// Held while the daemon runs. The kernel releases it when the process ends, in whatever way.
 #[derive(Debug)]
 pub struct Lock(LockFile);
 
 impl Lock {
-    /// Refuses a second instance, naming the first.
+    /// Fails if another instance of this name runs, and names it.
     pub fn take(paths: &Paths) -> Result<Self, Error> {
         let path = paths.lock();
         match LockFile::take(&path, &std::process::id().to_string(), |_| true)? {
@@ -37,7 +37,7 @@ impl Lock {
         }
     }
 
-    /// Says so if there was no room for it.
+    /// Logs if there was no room for the file.
     pub fn tell(&self) {
         if let Err(error) = &self.0.written {
             tracing::warn!("{error:#}; the instance starts all the same, and only once");

@@ -1,11 +1,11 @@
 //! The process that runs commands.
 //!
-//! It has nothing of the daemon's but one socket: no other descriptor, no capability, and another user, [`USER`] where this host has
-//! one, else `nobody`. It gains nothing by what it starts (no_new_privs), and nobody of the same user can look into it. But it has the
-//! system calls that the daemon gives up, since commands are programs of all kinds.
+//! It shares only one socket with the daemon: it has no other descriptor, no capability, and runs as another user, [`USER`] if this
+//! host has it, else `nobody`. It cannot gain privileges by what it starts (no_new_privs), and other processes of the same user
+//! cannot trace it. But it has the system calls that the daemon gives up, because commands may be any programs.
 //!
-//! Each command is the first of a process group of its own, and the group ends with it, or at its time limit. What it prints is
-//! read to the end and forgotten but for the first line. The helper ends when the daemon does, and ends all groups then.
+//! Each command is the leader of a process group of its own, which is killed when the command ends or reaches its time limit. Its
+//! output is read to the end, and only the first line is kept. The helper ends when the daemon does, and then kills all groups.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -35,36 +35,36 @@ pub const USER: &str = "anabranch-check";
 const NOBODY: &str = "nobody";
 const NOBODY_ID: u32 = 65_534;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// At once; those that were killed and did not end yet included.
+/// Maximum number of running commands, including those that were killed and have not ended yet.
 const RUNNING_MAX: usize = 64;
-/// Of what a command prints, so much is told.
+/// This many bytes of a command's output are kept.
 const SAID_BYTES_MAX: usize = 200;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Forks it. There must be no second thread: the child goes on with this one alone.
+/// Forks the helper. There must be no second thread, because the child continues with only this one.
 pub(super) fn start() -> anyhow::Result<(Socket, Pid)> {
     let threads = std::fs::read_dir("/proc/self/task").context("count threads")?;
     ensure!(threads.count() == 1, "there are several threads already");
     let (ours, theirs) = Socket::pair()?;
-    // SAFETY: there is no other thread that could hold a lock; the child never returns from here.
+    // SAFETY: there is no other thread that could hold a lock, and the child never returns from here.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok((ours, child)),
         ForkResult::Child => {
             drop(ours);
             let ended = std::panic::catch_unwind(|| live(theirs));
             let is_well = matches!(ended, Ok(Ok(())));
-            // SAFETY: ends the process, without what the daemon has registered for its own end.
+            // SAFETY: ends the process without the exit handlers of the daemon.
             unsafe { libc::_exit(i32::from(!is_well)) }
         }
     }
 }
 
 fn live(socket: Socket) -> anyhow::Result<()> {
-    // What ends the daemon ends this by its socket. What it starts has no signal blocked.
+    // The helper notices the daemon's end by its socket. Commands must have no blocked signals.
     let mut signals = SigSet::empty();
     signals.extend([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     signals.thread_block()?;
-    // Nor does a terminal's word reach it.
+    // A terminal's signals do not reach it.
     setsid()?;
     chdir("/")?;
     let socket = Socket::from(alone_with(socket.into())?);
@@ -76,11 +76,11 @@ fn live(socket: Socket) -> anyhow::Result<()> {
     runtime.block_on(async { serve(UnixStream::from_std(socket)?, user).await })
 }
 
-/// Closes all that is open but for standard streams and this.
+/// Closes all descriptors except the standard streams and this one.
 fn alone_with(kept: OwnedFd) -> io::Result<OwnedFd> {
     let number = kept.as_raw_fd() as u32;
     for (first, last) in [(3, number - 1), (number + 1, u32::MAX)] {
-        // SAFETY: nobody in this process uses any of them from here on.
+        // SAFETY: nothing in this process uses them any more.
         if first <= last && unsafe { libc::close_range(first, last, 0) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -88,7 +88,7 @@ fn alone_with(kept: OwnedFd) -> io::Result<OwnedFd> {
     Ok(kept)
 }
 
-/// Becomes somebody else, who may do nothing in particular.
+/// Becomes another user, without any privileges.
 fn give_up_all() -> Result<(), String> {
     let known = [USER, NOBODY].into_iter();
     let mut known = known.filter_map(|name| User::from_name(name).ok().flatten());
@@ -110,7 +110,7 @@ fn give_up_all() -> Result<(), String> {
     become_it().map_err(|error| format!("commands are not run: cannot become user {name}: {error}"))
 }
 
-/// Until the daemon ends. Without its user it runs nothing.
+/// Runs until the daemon ends. If it could not become its user, it runs no commands.
 async fn serve(stream: UnixStream, user: Result<(), String>) -> anyhow::Result<()> {
     let (read, mut write) = stream.into_split();
     let (done, mut to_tell) = mpsc::channel::<Done>(RUNNING_MAX);
@@ -149,21 +149,21 @@ async fn serve(stream: UnixStream, user: Result<(), String>) -> anyhow::Result<(
     }
 }
 
-/// All that a command has started and left in its group.
+/// All processes that a command has started and that are in its group.
 struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It may have ended.
+        // The group may have ended.
         let _ = killpg(self.0, Signal::SIGKILL);
     }
 }
 
-/// Tells what came of it, and returns when its first process is gone.
+/// Runs a command, reports the result, and returns when its first process has ended.
 async fn run(order: Order, done: &mpsc::Sender<Done>) {
     let (id, program) = (order.id, &order.words[0]);
     let tell = async |outcome| {
-        // Nobody listens any more when the daemon has ended.
+        // The daemon may have ended.
         let _ = done.send(Done { id, outcome }).await;
     };
     let not_run = |error: io::Error| Outcome::Inconclusive(format!("{program}: {error}"));
@@ -195,7 +195,7 @@ async fn run(order: Order, done: &mpsc::Sender<Done>) {
     let _ = child.wait().await;
 }
 
-/// Until its first process ends, whoever else has its output open. Of that the beginning is kept.
+/// Waits until the command's first process ends, even if others still have its output open. Keeps the beginning of the output.
 async fn follow(child: &mut Child, said: &mut Vec<u8>) -> io::Result<ExitStatus> {
     let mut output = child.stdout.take();
     let mut chunk = [0; 4096];
@@ -231,7 +231,7 @@ fn judge(status: ExitStatus, said: &[u8]) -> Outcome {
     }
 }
 
-/// With the first line that it printed, as far as that is text.
+/// Appends the first line of the output, if it is text.
 fn and_said(what: String, said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
     let line = text.trim_start().lines().next().unwrap_or_default();

@@ -1,9 +1,10 @@
-//! The operator's own commands, which checks run.
+//! Runs the operator's commands for checks.
 //!
-//! A command is anything: it may hang, die, print without end, or want what this process may not do. So commands are run by a helper
-//! ([`helper`]), a process that is forked before anything is loaded and anything is given up. Here is the daemon's end of the socket
-//! between them. Whatever becomes of the helper, the daemon waits for no answer longer than a command may take. A helper that has ended is not
-//! started again, since what it is born with has been given up by then: commands prove nothing from there on, and `status` says so.
+//! A command may be any program: it may hang, die, print without end, or need what this process may not do. So commands are run by
+//! a helper ([`helper`]), a process that is forked before anything is loaded and any privilege is dropped. This is the daemon's end
+//! of the socket to it. The daemon waits for an answer no longer than a command may take, whatever happens to the helper. A helper
+//! that has ended is not started again, because the privileges it begins with are gone by then. From then on commands prove
+//! nothing, and `status` says so.
 
 mod helper;
 
@@ -21,14 +22,14 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
-/// More than checks there can be.
+/// Maximum number of waiting commands: more than checks can have.
 const WAITING_MAX: usize = 1024;
-/// The helper tells the time itself; beyond that it is not well.
+/// The helper enforces time limits itself. If it is later than this, it does not work.
 const HELPER_LATE: Duration = Duration::from_secs(2);
-/// Of what the helper says at once.
+/// Maximum length of a line from the helper.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// One command, as the helper is told of it: in a line of JSON.
+/// One command, sent to the helper as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     id: u64,
@@ -38,7 +39,7 @@ struct Order {
     limit: Duration,
 }
 
-/// What came of it.
+/// The result of a command.
 #[derive(Debug, Serialize, Deserialize)]
 struct Done {
     id: u64,
@@ -53,7 +54,7 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// To be called before there is a second thread, and before anything is opened that commands should not have.
+    /// To be called before there is a second thread, and before anything is opened that commands must not have.
     pub fn start() -> anyhow::Result<Self> {
         let (socket, process) = helper::start().context("start the helper that runs commands")?;
         Ok(Self { socket, process })
@@ -62,16 +63,16 @@ impl Helper {
 
 type Waiting = (Order, oneshot::Sender<Outcome>);
 
-/// Runs commands by a helper; a clone does so by the same.
+/// Runs commands by a helper; clones use the same one.
 #[derive(Debug, Clone)]
 pub struct Commands {
     orders: mpsc::Sender<Waiting>,
-    /// Why there is no helper.
+    /// Why there is no helper; none if there is one.
     lacks: Option<Arc<str>>,
 }
 
 impl Commands {
-    /// Within a runtime.
+    /// Must be called within a runtime.
     pub fn by(helper: anyhow::Result<Helper>) -> Self {
         let (orders, waiting) = mpsc::channel(WAITING_MAX);
         let speaking = helper.and_then(|helper| {
@@ -84,7 +85,7 @@ impl Commands {
                     if let Err(error) = speak(stream, waiting).await {
                         tracing::debug!("commands: {error:#}");
                     }
-                    // At once, or when it is killed; nobody waits for this.
+                    // Returns at once, or when the helper is killed; nothing waits for it.
                     tokio::task::spawn_blocking(move || waitpid(process, None));
                 });
                 Self {
@@ -99,7 +100,7 @@ impl Commands {
         }
     }
 
-    /// Runs `words`, a program and its arguments, with `about` in its environment, for so long at most.
+    /// Runs `words`, a program and its arguments, with `about` in its environment, for at most `limit`.
     pub async fn run(
         &self,
         words: &[String],
@@ -117,7 +118,7 @@ impl Commands {
             about,
             limit,
         };
-        // Full or closed: nothing is run in either case.
+        // If the channel is full or closed, the command is not run.
         let _ = self.orders.try_send((order, reply));
         match tokio::time::timeout(limit + HELPER_LATE, outcome).await {
             Ok(Ok(outcome)) => outcome,
@@ -129,7 +130,7 @@ impl Commands {
     }
 }
 
-/// Until the helper ends. Who waits for an answer hears that by their channel's end.
+/// Runs until the helper ends. Then the channels of those who wait for answers are closed.
 async fn speak(stream: UnixStream, mut waiting: mpsc::Receiver<Waiting>) -> anyhow::Result<()> {
     let (read, mut write) = stream.into_split();
     let (lines, mut done) = mpsc::channel(1);
@@ -151,7 +152,7 @@ async fn speak(stream: UnixStream, mut waiting: mpsc::Receiver<Waiting>) -> anyh
                 let Some(Done { id, outcome }) = done else {
                     return Ok(());
                 };
-                // It waits no longer.
+                // The receiver may have stopped waiting.
                 asked.remove(&id).map(|reply| reply.send(outcome));
             }
         }

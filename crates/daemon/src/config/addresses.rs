@@ -1,4 +1,4 @@
-//! Addresses and networks as written.
+//! Reads addresses and networks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -10,10 +10,10 @@ use anabranch_policy::PerFamily;
 use crate::error::BadInput;
 use crate::observe::Prefix;
 
-/// As far as hosts have a part of their own behind it (RFC 4291 section 2.5.1).
+/// Lengths of a prefix: at most 64 bits, because the rest is the host's own part (RFC 4291 section 2.5.1).
 const PREFIX6_BITS: RangeInclusive<u8> = 16..=64;
 
-/// Whether an address may be somebody's on a network, and is written in its own family.
+/// Whether an address can be that of a host, and is written in its own family.
 pub(crate) fn is_of_one_host(address: IpAddr) -> bool {
     let is_nobodys = match address {
         IpAddr::V4(v4) => v4.is_broadcast(),
@@ -67,7 +67,7 @@ pub(super) fn prefixes(
     written.iter().enumerate().map(prefix).collect()
 }
 
-/// A network with nothing set beyond its length.
+/// A network without bits beyond its length.
 fn read_prefix(text: &str) -> Option<(IpAddr, u8)> {
     let (network, length) = text.split_once('/')?;
     let network: IpAddr = network.parse().ok()?;

@@ -1,4 +1,4 @@
-//! `[[check]]`: what has to hold besides, as the operator would have it.
+//! `[[check]]`: additional conditions of the operator for using a link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::link::Link;
 use crate::error::BadInput;
 use crate::probe::tls;
 
-/// Of all links.
+/// Maximum number of checks.
 const CHECKS_MAX: usize = 64;
-/// Of one check.
+/// Maximum number of tests in one check.
 const TESTS_MAX: usize = 16;
 const INTERVAL: Duration = Duration::from_secs(5);
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 const JITTER: u32 = 10;
 const JITTER_MAX: u32 = 50;
-/// Or as long as the schedule allows, if that is less.
+/// Default timeout of a test; less if the schedule allows less.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 const RISE: u32 = 2;
@@ -34,7 +34,7 @@ const BODY_BYTES_MAX: usize = 1000;
 const OF_TLS: &str = r#"is for pages over TLS; write ask = "https:HOST/PATH", or leave it out"#;
 const OF_PAGES: &str = r#"is for pages; write ask = "http:HOST/PATH", or leave it out"#;
 
-/// Gives each link those that name it.
+/// Reads the checks, and gives each link those that name it.
 pub(super) fn read(
     source: &Source<'_>,
     tables: &[CheckTable],
@@ -75,7 +75,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Where a key is not written, its table is told.
+    /// An error at a key, or at its table if the key is not set.
     fn bad(&self, within: &[&str], problem: impl Into<String>) -> BadInput {
         let key = [self.key, within].concat();
         let is_there = self.source.span(&key).is_some();
@@ -200,7 +200,7 @@ impl Place<'_> {
         Ok(targets.into_iter().map(Test::Target).collect())
     }
 
-    /// What is said of pages is said of one of those that are asked.
+    /// Refuses keys about pages in a check without a page.
     fn is_of_pages(&self, table: &CheckTable, pages: &[&Page]) -> Result<(), BadInput> {
         for (key, is_there) in [
             ("expect", table.expect.is_some()),
@@ -216,7 +216,7 @@ impl Place<'_> {
         self.certificates(table)
     }
 
-    /// A file of authorities is there, and has some, when the configuration is read.
+    /// Checks that a file of authorities exists, and has some, when the configuration is read.
     fn certificates(&self, table: &CheckTable) -> Result<(), BadInput> {
         match table.certificate.as_deref().map(certificate) {
             Some(Certificate::By(path)) => tls::authorities_in(&path)
@@ -263,7 +263,7 @@ fn certificate(written: &str) -> Certificate {
     }
 }
 
-/// A page that says nothing of its answer is to answer 200.
+/// Reads a target. A page without an expected answer has to return status 200.
 fn target(text: &str, table: &CheckTable) -> Result<ProbeTarget, String> {
     let is_page = text.starts_with("http:") || text.starts_with("https:");
     let target = match is_page && !text.contains(" = ") {

@@ -1,4 +1,4 @@
-//! Which device is whose: none has two parts.
+//! Assigns devices to roles: no device may have two.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::error::BadInput;
 
 const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
 
-/// A key, and the device that it claims.
+/// A key, and the device that it names.
 pub(crate) type Claim<'a> = (Vec<String>, &'a str);
 
-/// A device's name is one, and no device is claimed twice.
+/// Checks that names of devices are valid, and that no device is named twice.
 pub(crate) fn check_claims<'a>(
     source: &Source<'_>,
     claims: impl Iterator<Item = Claim<'a>>,

@@ -1,4 +1,4 @@
-//! Rules and the default class, and what was spelled otherwise before there were classes.
+//! Reads rules and the default class, and the former spelling of their keys.
 
 use anabranch_config::Source;
 use anabranch_core::rules::file::{self as classes, DefaultTable, Remark, RuleTable, Site};
@@ -8,7 +8,7 @@ use anabranch_core::{Algorithm, Typed};
 use super::file::{File, SessionsTable};
 use crate::error::BadInput;
 
-/// Rules, and the class of what they leave.
+/// The rules, and the default class.
 pub(super) struct Classes {
     pub default: Class,
     pub rules: Vec<Rule>,
@@ -46,7 +46,7 @@ impl Classes {
     }
 }
 
-/// Moves what is spelled as before there were classes to where it is spelled now; a warning for each.
+/// Moves keys with the former spelling to their present place, with a warning for each.
 pub(super) fn take_former(source: &Source<'_>, file: &mut File) -> Result<Vec<Remark>, BadInput> {
     let numbered = source.within(&[]).numbered();
     let warn = |key: &[&str], now: &str| {

@@ -1,4 +1,4 @@
-//! The configuration as written: every key once.
+//! The configuration file as it is written, with every key.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -40,10 +40,10 @@ pub(super) struct File {
     pub sessions: SessionsTable,
     #[serde(default)]
     pub survey: SurveyTable,
-    /// Of another role.
+    /// Read by another role.
     #[serde(rename = "service")]
     _service: Option<IgnoredAny>,
-    /// As above.
+    /// Read by another role.
     #[serde(rename = "trunk")]
     _trunk: Option<IgnoredAny>,
 }
@@ -171,7 +171,7 @@ impl Either for OneOrMore {
     }
 }
 
-/// The address of a host, without a network's length.
+/// The address of a host, without a length.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostAddress(pub Ipv4Addr);
 
@@ -184,7 +184,7 @@ impl Either for HostAddress {
     }
 }
 
-/// The same of IPv6.
+/// The same for IPv6.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostAddress6(pub Ipv6Addr);
 

@@ -1,4 +1,4 @@
-//! A gateway's configuration, of the keys at the top of a file.
+//! The configuration of a gateway, from the keys at the top of the file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,39 +20,40 @@ use crate::error::BadInput;
 use crate::neighbours::NAMES;
 
 const GATEWAY_NEEDS: &str = r#"a gateway's key, and there is no gateway: write lan = ["eth0"] and link.NAME = { device = "eth1" }, or leave it out"#;
-/// Remote ports whose connections nobody ties together: of the web.
+/// Remote ports whose connections are balanced one by one: those of the web.
 const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
 /// How long a session is remembered after its last flow began.
 const SESSION_DEFAULT: Duration = Duration::from_secs(600);
 
-/// A gateway's configuration that is right in itself.
+/// A valid configuration of a gateway.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The file, for messages.
     pub path: PathBuf,
-    /// Devices towards the local hosts.
+    /// Devices of the LAN.
     pub lan: Vec<String>,
-    /// In the order written, which is the order of preference for what is not balanced.
+    /// The links in the order of the file, which is the order of preference for traffic that is not balanced.
     pub links: Vec<Link>,
-    /// Which link a flow takes.
+    /// The policy of the default class.
     pub policy: Typed<Algorithm>,
-    /// What is held together on one link.
+    /// Which connections stay on one link.
     pub sessions: Sessions,
-    /// What else becomes of traffic that no rule matches.
+    /// The other settings of the default class.
     pub default: Class,
-    /// In the order written; the first that matches has a flow.
+    /// Rules in the order of the file; a flow belongs to the first that matches.
     pub rules: Vec<Rule>,
-    /// What people should know of the file.
+    /// Remarks about the file, for people.
     pub remarks: Vec<Remark>,
-    /// To whom round trips are measured, for policies that do.
+    /// The fixed node, for policies that measure round trips to it.
     pub node: Option<ProbeTarget>,
-    /// When a link is suspected, given up and trusted again.
+    /// When a link is suspected, declared down, and used again.
     pub availability: anabranch_core::Config,
-    /// Timers and manners of the translation.
+    /// Settings of address translation.
     pub nat: Nat,
-    /// Of flows.
+    /// Limits of flows.
     pub limits: Limits,
-    /// Findings that are meant to be so: a name of [`neighbours::NAMES`](crate::neighbours::NAMES), or one and a subject.
+    /// Findings of the survey that are accepted: a name of [`neighbours::NAMES`](crate::neighbours::NAMES), or a name and a
+    /// subject.
     pub survey_ignore: Vec<String>,
 }
 
@@ -105,7 +106,7 @@ impl Config {
                     .as_ref()
                     .and_then(ProbeTarget::address)
                     .map(Family::from),
-                // Users' traffic says little of how well it is carried.
+                // Traffic of users says little about loss and delay.
                 measures: true,
                 ..availability(&source, file.availability)?
             },
@@ -120,7 +121,7 @@ impl Config {
         BadInput::new(format!("{}: {problem}", self.path.display()))
     }
 
-    /// Those of the LAN, then those of the links.
+    /// The devices of the LAN, then those of the links.
     pub fn devices(&self) -> Vec<&str> {
         let lan = self.lan.iter().map(String::as_str);
         lan.chain(self.links.iter().map(|link| link.device.as_str()))
@@ -131,12 +132,12 @@ impl Config {
         claims(&self.lan, &self.links)
     }
 
-    /// Of the links, in the order written.
+    /// The names of the links, in the order of the file.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.links.iter().map(|link| link.name.as_str())
     }
 
-    /// How the class of this name chooses; any that is no rule's does as the default class.
+    /// The algorithm of the class of this name; that of the default class if no rule has the name.
     pub fn algorithm(&self, class: &str) -> Algorithm {
         let default = self.default.algorithm(self.policy.policy);
         let mut rules = self.rules.iter();
@@ -150,7 +151,7 @@ impl Config {
     }
 }
 
-/// A key of a gateway in a file that says nothing else of one: for another role, or by mistake.
+/// A key of a gateway in a file without a gateway: meant for another role, or a mistake.
 fn without_a_gateway<'s>(source: &'s Source<'_>) -> Option<&'s str> {
     let has_any = ["lan", "link"]
         .iter()
@@ -174,7 +175,7 @@ fn survey_ignore(source: &Source<'_>, table: SurveyTable) -> Result<Vec<String>,
     }
 }
 
-/// The algorithm, if every link says what it needs to know.
+/// The algorithm, after checking that every link declares what it needs.
 fn policy(
     source: &Source<'_>,
     written: Option<Typed<Algorithm>>,
@@ -209,7 +210,7 @@ fn policy(
     }
 }
 
-/// Every device has one part.
+/// Checks that every device has one role.
 fn devices(source: &Source<'_>, lan: &[String], links: &[Link]) -> Result<(), BadInput> {
     if lan.is_empty() {
         return Err(source.bad(&["lan"], r#"no LAN device; write lan = ["eth0"]"#));
@@ -224,7 +225,7 @@ fn claims<'a>(lan: &'a [String], links: &'a [Link]) -> impl Iterator<Item = Clai
     lan.chain(links.map(|link| claim(&["link", &link.name, "device"], &link.device)))
 }
 
-/// The balancer says what fits together.
+/// Reads the availability settings; the balancer checks that they fit together.
 fn availability(
     source: &Source<'_>,
     config: anabranch_core::Config,

@@ -22,45 +22,45 @@ const LINK_NAME_CHARS_MAX: usize = 32;
 /// One ISP access line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// Of no other link.
+    /// Unique among links.
     pub name: String,
     /// The device that leads to the ISP.
     pub device: String,
-    /// Towards the LAN.
+    /// Rate towards the LAN.
     pub down: Option<Rate>,
-    /// Towards the internet.
+    /// Rate towards the internet.
     pub up: Option<Rate>,
     /// Bytes cost money: used only while no other link is usable.
     pub metered: bool,
-    /// Flows have the link's address beyond it. Without, they keep those of the LAN, which the ISP routes to the link.
+    /// Whether flows have the link's address. Without NAT they keep that of the LAN host, which the ISP routes to the link.
     pub nat: bool,
-    /// For the algorithms with a fixed weight, instead of one from the rates.
+    /// Fixed weight, for algorithms that otherwise derive it from the rates.
     pub weight: Option<u32>,
     /// Next hop, instead of the one of the host's default route through the device.
     pub gateway: PerFamily<Option<IpAddr>>,
     /// External address, instead of the device's first.
     pub address: PerFamily<Option<IpAddr>>,
-    /// Network of IPv6 that the ISP routes to this link, and its length: hosts keep what is behind that (RFC 6296).
+    /// IPv6 network that the ISP routes to this link, and its length: hosts keep the rest of their addresses (RFC 6296).
     pub prefix6: Option<(Ipv6Addr, u8)>,
-    /// What becomes of what begins outside at such a network, written or found.
+    /// What happens to connections from the internet to such a network, configured or detected.
     pub inbound: Inbound,
-    /// Networks that the ISP routes to this link, and their lengths: sources that may leave by it besides its own.
+    /// Networks that the ISP routes to this link, and their lengths: further source addresses for this link.
     pub prefixes: Vec<(IpAddr, u8)>,
-    /// What is asked whether the link works, if it is written; of a family that has none, the resolvers that all links have,
-    /// the gateway, and those of the lease.
+    /// Configured targets of probes. A family without any has the resolvers that all links use,
+    /// the gateway, and the resolvers of the lease.
     pub probe: Vec<ProbeTarget>,
-    /// Besides, pages by which captive portals are found.
+    /// Whether pages are probed as well, to detect captive portals.
     pub captive: bool,
-    /// What has to hold besides.
+    /// Checks that must be up for the link to be used.
     pub checks: Vec<Check>,
-    /// Whoever watches the gateway is told if it does not work.
+    /// Whether monitoring gets an alarm if it does not work.
     pub alert: bool,
     /// What its flows do when a better link returns.
     pub on_return: OnReturn,
 }
 
 impl Link {
-    /// What the balancer knows of it.
+    /// The configuration for the balancer.
     pub fn spec(&self) -> LinkSpec {
         LinkSpec {
             name: self.name.clone(),
@@ -73,13 +73,13 @@ impl Link {
         }
     }
 
-    /// Those of one family that are written.
+    /// The configured targets of one family.
     pub fn written_targets(&self, family: Family) -> impl Iterator<Item = ProbeTarget> {
         let written = self.probe.iter();
         written.filter(move |target| target.is_of(family)).cloned()
     }
 
-    /// Whom the link asks of one family, before anything is found out. Never empty.
+    /// The targets of one family before anything is detected. Never empty.
     pub fn targets(&self, family: Family) -> Vec<ProbeTarget> {
         let mut all: Vec<ProbeTarget> = self.written_targets(family).collect();
         if all.is_empty() {
@@ -89,13 +89,13 @@ impl Link {
         all
     }
 
-    /// Whether the configuration says anything of how the link has a family.
+    /// Whether the configuration has a setting for this family of the link.
     pub fn names(&self, family: Family) -> bool {
         let has_prefix = family == Family::V6 && self.prefix6.is_some();
         has_prefix || self.gateway[family].is_some() || self.address[family].is_some()
     }
 
-    /// Bytes of a month of probes of one family on a link without traffic, in both directions together.
+    /// Bytes of probes in a month, for one family of a link without traffic, in both directions together.
     pub fn probe_bytes_a_month(
         &self,
         family: Family,
@@ -105,7 +105,7 @@ impl Link {
         let factor = availability.times_rarer(self.metered);
         let probes = MONTH.as_millis() / (availability.idle_probe * factor).as_millis().max(1);
         let mut targets = self.targets(family);
-        // Asked beside the others, and much more rarely.
+        // Pages are probed in addition, and much more rarely.
         targets.retain(|target| target.kind() != Kind::Http);
         let bytes: u64 = targets.iter().map(ProbeTarget::bytes).sum();
         probes as u64 * bytes / targets.len().max(1) as u64

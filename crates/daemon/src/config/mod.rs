@@ -1,11 +1,11 @@
-//! The configuration: three lines of TOML, and what else may be said.
+//! The configuration: at least three lines of TOML.
 //!
-//! Reading has two steps. `file` holds the keys as written and refuses unknown ones; a file for each section makes of them what stands in a
-//! [`Config`], whose values make sense together. What depends on the host (do the devices exist?) is asked of [`crate::observe`] and
-//! [`crate::preflight`]. Every error is one line with the file, the key, the value as written, and what is allowed.
+//! Reading has two steps. `file` has the keys as they are written, and refuses unknown ones. A file for each section converts them
+//! into a [`Config`] whose values are consistent. What depends on the host (do the devices exist?) is checked by [`crate::observe`]
+//! and [`crate::preflight`]. Every error is one line with the file, the key, the value as written, and what is allowed.
 //!
-//! A file has a section for each role that the instance is to have ([`Configuration`]): the keys of a gateway stand at its top, those
-//! of services in `[service.NAME]`, those of a trunk in `[trunk]`. Each role reads its own section; what they claim together is looked at here.
+//! A file has a section for each role of the instance ([`Configuration`]): the keys of a gateway are at its top, those of services
+//! in `[service.NAME]`, those of a trunk in `[trunk]`. Each role reads its own section; conflicts between roles are checked here.
 
 mod addresses;
 mod checks;
@@ -34,21 +34,21 @@ pub use link::Link;
 pub use nat::{Limits, Nat};
 pub use words::{Fallback, Forwards, Inbound, LanSources, UdpFilter};
 
-/// What messages call the roles; of all but the gateway, their sections, too.
+/// The names of roles in messages; except for the gateway, also of their sections.
 pub const GATEWAY: &str = "gateway";
-/// As above.
+/// Likewise.
 pub const SERVICE: &str = "service";
-/// As above.
+/// Likewise.
 pub const TRUNK: &str = "trunk";
 
-/// The roles that a file gives to an instance: one at least, and none that stands in another's way.
+/// The roles that a file gives to an instance: at least one, and without conflicts.
 #[derive(Debug, Clone)]
 pub struct Configuration {
-    /// Of several links.
+    /// A gateway over several links.
     pub gateway: Option<Box<Config>>,
-    /// Of servers.
+    /// Services with their servers.
     pub services: Option<services::Config>,
-    /// Of parallel sublinks.
+    /// A trunk of parallel sublinks.
     pub trunk: Option<trunk::Config>,
 }
 
@@ -63,7 +63,7 @@ impl Configuration {
         let source = Source::parse(path, text)?;
         let has_services = source.span(&[SERVICE]).is_some();
         let has_trunk = source.span(&[TRUNK]).is_some();
-        // Keys that no role knows are a gateway's, misspelled; so is a file without any.
+        // Keys that no role knows count as misspelled keys of a gateway; so does a file without keys.
         let has_gateway = !(has_services || has_trunk) || source.keys().any(is_gateways);
         let gateway = has_gateway
             .then(|| Config::parse(path, text).map(Box::new))
@@ -81,7 +81,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// What each role has for itself.
+    /// The devices of each role that no other role may have.
     pub fn devices(&self) -> Vec<(&'static str, Vec<&str>)> {
         let gateway = self.gateway.iter();
         let services = self.services.iter();
@@ -93,13 +93,13 @@ impl Configuration {
             .collect()
     }
 
-    /// Of the roles, as messages name them.
+    /// The names of the roles in messages.
     pub fn roles(&self) -> Vec<&'static str> {
         self.devices().into_iter().map(|(role, _)| role).collect()
     }
 
-    /// What comes for a trunk arrives on its sublinks. At the trunk's device a gateway would hear nothing, and at a sublink it
-    /// would drop what is of no flow of its own, which is what comes for the trunk.
+    /// Checks that no device has two roles. Packets for a trunk arrive on its sublinks. At the trunk's device a gateway would
+    /// receive nothing, and at a sublink it would drop the packets for the trunk, because they belong to no flow of the gateway.
     fn check_claims(&self, source: &Source<'_>) -> Result<(), BadInput> {
         let gateway = self.gateway.iter().flat_map(|config| config.claims());
         let trunk = self.trunk.iter().flat_map(|config| config.claims());
@@ -108,7 +108,7 @@ impl Configuration {
             gateway.chain(trunk),
             "what comes for a trunk arrives on its sublinks and nowhere else, so no device is both the gateway's and the trunk's",
         )?;
-        // Services may stand at a gateway's devices, before it.
+        // Services may be on a gateway's devices, because they come before it.
         let services = self.services.iter().flat_map(|config| config.own_claims());
         let trunk = self.trunk.iter().flat_map(|config| config.claims());
         check_claims(
@@ -119,7 +119,7 @@ impl Configuration {
     }
 }
 
-/// Whether a key at the top of a file is no other role's.
+/// Whether a key at the top of a file belongs to no other role.
 fn is_gateways(key: &str) -> bool {
     key != SERVICE && key != TRUNK
 }

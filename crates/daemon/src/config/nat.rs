@@ -1,4 +1,4 @@
-//! `nat` and `limits`: timers and manners of the address translation, and how many flows there may be.
+//! `nat` and `limits`: settings of address translation, and limits of flows.
 
 use std::time::Duration;
 
@@ -13,47 +13,47 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(super) const FLOWS_MAX: u32 = 16_000_000;
 const FLOWS_DEFAULT: u32 = 1 << 18;
-/// Below 64 MB of kernel memory.
+/// Keeps the table below 64 MB of kernel memory.
 const PREFIXES_MAX: u32 = 100_000;
-/// A site of some thousand hosts goes to fewer in a week (Guo 2004, figure 5).
+/// A site of some thousand hosts uses fewer prefixes in a week (Guo 2004, figure 5).
 const PREFIXES_DEFAULT: u32 = 8192;
 const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
 
-/// Timers and manners of the address translation.
+/// Settings of address translation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nat {
     /// RFC 5382 REQ-5: at least 2 h 4 min.
     pub tcp_established: Duration,
     /// RFC 5382 REQ-5: at least 4 min.
     pub tcp_transitory: Duration,
-    /// A first SYN that nobody answers: transitory, too.
+    /// For a first SYN without an answer. It is transitory, too.
     pub tcp_unanswered: Duration,
     /// RFC 4787 REQ-5: at least 2 min, 5 min recommended.
     pub udp: Duration,
     /// RFC 5508 REQ-2: at least 60 s.
     pub icmp: Duration,
-    /// External ports, both ends included; the host's ephemeral ports are left out of them.
+    /// Range of external ports, both ends included, without the host's ephemeral ports.
     pub ports: [u16; 2],
-    /// Whom a mapping hears.
+    /// From which remote addresses a UDP mapping accepts packets.
     pub udp_filter: UdpFilter,
-    /// What becomes of a flow that finds no room.
+    /// What happens to a flow for which there is no room.
     pub fallback: Fallback,
-    /// What becomes of packets that a link brings for no flow.
+    /// What happens to packets from a link that belong to no flow.
     pub forwards: Forwards,
-    /// By which device a LAN source may come.
+    /// From which devices a LAN source may come.
     pub lan_sources: LanSources,
-    /// Ports of the host's own services that no flow is given; 0: none.
+    /// Ports of the host's own services, which no flow gets; 0: none.
     pub reserved: [u16; RESERVED_MAX],
 }
 
-/// How many flows there may be.
+/// Limits of flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows of all hosts.
+    /// Maximum number of flows of all hosts.
     pub flows: u32,
-    /// Flows of one LAN address.
+    /// Maximum number of flows of one LAN address.
     pub flows_per_host: u32,
-    /// Prefixes of destinations of which flows tell, where a policy is to learn from them.
+    /// Maximum number of destination prefixes with measurements, for policies that use these.
     pub prefixes: u32,
 }
 

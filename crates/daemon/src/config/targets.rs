@@ -1,4 +1,4 @@
-//! Whom probes ask, as written.
+//! Reads targets of probes.
 
 use anabranch_config::Source;
 use anabranch_core::checks::ProbeTarget;
@@ -34,7 +34,8 @@ pub(super) fn targets(
         .map(Some)
 }
 
-/// A probe of a link asks no page over TLS: a host that has just started may not know the time, and so judges no certificate.
+/// Refuses pages over TLS as targets of a link's probes: a host that has just started may have a wrong time, and cannot check
+/// certificates.
 fn is_for_probes(target: ProbeTarget) -> Result<ProbeTarget, String> {
     match &target {
         ProbeTarget::Http(page) if page.tls.is_some() => Err(
@@ -45,7 +46,7 @@ fn is_for_probes(target: ProbeTarget) -> Result<ProbeTarget, String> {
     }
 }
 
-/// Round trips are measured to an address.
+/// Reads the fixed node, which must be an address.
 pub(super) fn node(
     source: &Source<'_>,
     written: Option<ProbeTarget>,

@@ -1,25 +1,25 @@
-//! Values that are one word of a few.
+//! Values that are one of a few words.
 
 use serde::Deserialize;
 
-/// What becomes of what begins outside, at a link that translates prefixes.
+/// What happens to connections from the internet, at a link that translates prefixes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inbound {
-    /// It is dropped, as at any link with NAT.
+    /// They are dropped, as at any link with NAT.
     #[default]
     Drop,
-    /// It reaches the LAN.
+    /// They reach the LAN.
     Allow,
 }
 
-/// By which LAN device a source may come (RFC 3704).
+/// From which LAN device a source may come (RFC 3704).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LanSources {
-    /// By the one its route names.
+    /// From the one that its route uses.
     Strict,
-    /// By any, where routes of the LAN are asymmetric.
+    /// From any, if routes of the LAN are asymmetric.
     Loose,
 }
 
@@ -33,7 +33,7 @@ pub enum UdpFilter {
     EndpointIndependent,
 }
 
-/// What becomes of new flows of a host over its quota, or when the table is full.
+/// What happens to new flows of a host over its quota, or when the table is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
@@ -43,12 +43,12 @@ pub enum Fallback {
     Refuse,
 }
 
-/// What becomes of packets from a link to the LAN that belong to no flow.
+/// What happens to packets from a link to the LAN that belong to no flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forwards {
     /// They are dropped.
     Drop,
-    /// They are the kernel's: the administrator forwards ports, or routes prefixes, by rules of his own.
+    /// They are left to the kernel: the administrator forwards ports, or routes prefixes, by rules of his own.
     Kernel,
 }

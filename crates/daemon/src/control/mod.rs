@@ -23,7 +23,7 @@ const REQUEST_BYTES_MAX: u64 = 4096;
 const CONNECTIONS_MAX: usize = 64;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const BIND_AGAIN: Duration = Duration::from_secs(1);
-/// For who does not read what was asked for.
+/// How long a client may take to read an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request and where its answer goes.
@@ -36,9 +36,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, in place of a socket that a killed daemon left there: the caller holds the instance's lock. What is no socket
-    /// is set aside.
-    /// Where there is no room for the socket, as soon as there is.
+    /// Listens at `path`, and replaces a socket that a killed daemon left there: the caller holds the instance's lock. Anything
+    /// that is no socket is moved away. If there is no room for the socket, it is created as soon as there is.
     pub fn listen(path: &Path, calls: mpsc::Sender<Call>) -> anyhow::Result<Self> {
         let path = path.to_owned();
         let listener = match bind(&path) {
@@ -93,7 +92,7 @@ impl Drop for Server {
     }
 }
 
-/// Since when a client has asked nothing; none while it is being answered.
+/// Since when a client has sent no request; none while it is being answered.
 type Idle = Arc<Mutex<Option<Instant>>>;
 
 struct Connection {
@@ -121,7 +120,7 @@ impl Connection {
     }
 }
 
-/// Whoever asks is heard: the client that has been idle for longest makes room.
+/// Accepts every client. If there are too many, the one that has been idle for longest is disconnected.
 async fn accept(listener: UnixListener, calls: mpsc::Sender<Call>) {
     let mut connections: Vec<Connection> = Vec::new();
     loop {
@@ -140,7 +139,7 @@ async fn accept(listener: UnixListener, calls: mpsc::Sender<Call>) {
     }
 }
 
-/// Whether one was idle.
+/// Disconnects the client that has been idle for longest. Returns whether one was idle.
 fn drop_idlest(connections: &mut Vec<Connection>) -> bool {
     let idle = connections
         .iter()
@@ -179,7 +178,7 @@ async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>, idle: &Idle) -> an
     }
 }
 
-/// A list may be long: the daemon's loop, on this thread, does not wait for it.
+/// Encodes an answer in another thread, because a list may be long and the daemon's loop must not wait for it.
 async fn encode(version: u32, response: Response) -> anyhow::Result<Vec<u8>> {
     let is_long = matches!(response, Response::Flows { .. } | Response::Prefixes { .. });
     let encode = move || to_line_of(version, &response);
@@ -195,7 +194,7 @@ fn too_long() -> Response {
     }
 }
 
-/// With the version to write it in: whoever speaks another one has to understand why that is refused.
+/// Answers a line. Also returns the version for the answer: a client of another version must be able to read why it is refused.
 async fn answer(line: &[u8], calls: &mpsc::Sender<Call>) -> (u32, Response) {
     let request = match from_line(line) {
         Ok(request) => request,

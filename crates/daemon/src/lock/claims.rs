@@ -10,20 +10,20 @@ use super::file::{LockFile, Taken};
 use super::instance::{has_programs, is_of, known, network_namespace, owner};
 use crate::error::{BadInput, Error};
 
-/// The devices of this instance. Those of another network namespace may have the same names. They stay this instance's
-/// for as long as its programs are pinned, whether a process of it runs or not: the programs go on forwarding.
+/// The devices of this instance. Devices in other network namespaces may have the same names. The devices stay claimed
+/// as long as the instance's programs are pinned, whether a process of it runs or not, because the programs continue to forward.
 #[derive(Debug)]
 pub struct Claims {
     paths: Paths,
     namespace: u64,
     pub(super) held: BTreeMap<String, LockFile>,
-    /// What each role of the instance needs; none: devices of before as well, as its programs may be there.
+    /// The devices that each role needs; none: also those of an earlier process, because its programs may be attached there.
     needed: BTreeMap<&'static str, Option<Vec<String>>>,
 }
 
 impl Claims {
-    /// Refuses devices of another instance, naming that. Takes over what an earlier process of this instance claimed,
-    /// configured or not, since its programs may be there.
+    /// Claims devices. Fails if another instance has one, and names it. Also takes over what an earlier process of this instance
+    /// claimed, configured or not, because its programs may be attached there.
     pub fn take(paths: &Paths, devices: &[(&'static str, Vec<&str>)]) -> Result<Self, Error> {
         let mut claims = Self {
             paths: paths.clone(),
@@ -32,7 +32,7 @@ impl Claims {
             needed: BTreeMap::new(),
         };
         for device in claims.left()? {
-            // Somebody else may have followed meanwhile.
+            // Another instance may have claimed it meanwhile.
             if let Ok(file) = claims.claim(&device) {
                 claims.held.insert(device, file);
             }
@@ -43,7 +43,7 @@ impl Claims {
         Ok(claims)
     }
 
-    /// More devices for a role: all of them are had, or nothing has changed.
+    /// Claims more devices for a role: either all of them, or nothing changes.
     pub fn add(&mut self, role: &'static str, devices: &[&str]) -> Result<(), Error> {
         let mut fresh = BTreeMap::new();
         for device in devices {
@@ -56,8 +56,8 @@ impl Claims {
         Ok(())
     }
 
-    /// What a role has from here on: these devices, and no others if it `has_no_programs_elsewhere`. Who looks at the host while a
-    /// configuration was checked and not yet adopted has let go of what only that one needs.
+    /// Sets the devices of a role: these, and no others if it `has_no_programs_elsewhere`. Devices that only a configuration needed
+    /// that was checked and not adopted are released.
     pub fn keep_for(
         &mut self,
         role: &'static str,
@@ -71,12 +71,12 @@ impl Claims {
         self.keep()
     }
 
-    /// Writes down what there was no room for.
+    /// Writes the files for which there was no room.
     pub(super) fn keep(&mut self) -> anyhow::Result<()> {
         self.held.values_mut().try_for_each(LockFile::keep)
     }
 
-    /// Lets go of what no role needs, of which `role` needs `devices`. To be called when it has no programs on others.
+    /// Releases what no role needs; `role` needs `devices`. To be called when it has no programs on others.
     pub(super) fn keep_only(&mut self, role: &'static str, devices: &[&str]) {
         let devices = devices.iter().map(|device| (*device).to_owned());
         self.needed.insert(role, Some(devices.collect()));
@@ -87,7 +87,7 @@ impl Claims {
         }
     }
 
-    /// The devices that earlier processes of this instance claimed and did not let go of.
+    /// The devices that earlier processes of this instance claimed and did not release.
     fn left(&self) -> anyhow::Result<Vec<String>> {
         let folder = self.paths.runtime_dir();
         let entries = match std::fs::read_dir(folder) {

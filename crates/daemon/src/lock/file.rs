@@ -1,4 +1,4 @@
-//! A file that one process has, with or without room for it.
+//! A lock file that one process holds. It works even if the file system is full.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -23,30 +23,31 @@ use super::instance::{has_ended, is_of_ended, known};
 use crate::aside::make_way;
 use crate::error::is_full;
 
-/// Nobody else may open a lock's file, and hold the lock.
+/// Only the owner may open a lock file, because whoever can open it can lock it.
 const OWNERS_ALONE: u32 = 0o600;
 
-/// Longer than the kernel takes from a process's start to its program's.
+/// Longer than the kernel takes from the start of a process to the start of its program.
 pub(super) const STARTING: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// A file that one process has, or in its stead an address that has its name. It is removed when that lets go of it in good order, unless it is to stay.
+/// A file that one process holds, or in its place an abstract address derived from its name. It is removed when it is released in
+/// an orderly way, unless it has to stay.
 #[derive(Debug)]
 pub(super) struct LockFile {
     pub(super) path: PathBuf,
     pub(super) holder: String,
     pub(super) stays: bool,
     pub(super) held: Held,
-    /// Whether `holder` is in the file.
+    /// Whether `holder` was written to the file.
     pub(super) written: anyhow::Result<()>,
 }
 
-/// What the kernel lets go of with the process.
+/// What the kernel releases with the process.
 #[derive(Debug)]
 pub(super) enum Held {
     File(Flock<File>),
-    /// For want of room for a file: an abstract address, which one socket of the network namespace has (unix(7)). None if
-    /// another user has it, as anybody may: that keeps nobody from starting.
+    /// If there is no room for a file: an abstract address, which only one socket of the network namespace can have (unix(7)). None
+    /// if another user has it. Any user can take it, so that must not prevent a start.
     Address(#[expect(dead_code, reason = "held, not read")] Option<UnixListener>),
 }
 
@@ -54,11 +55,11 @@ pub(super) enum Taken {
     Ours(LockFile),
     /// What its holder wrote; empty if there was no room.
     Held(String),
-    /// What a holder wrote that ended without letting go, and whom nobody may follow.
+    /// What a holder wrote that ended without releasing it, and whose place may not be taken.
     Left(String),
 }
 
-/// A file that was opened, if there was room for it, and locked.
+/// The file that was opened and locked, or the reason why not.
 pub(super) enum Opened {
     Locked(Flock<File>),
     Held(String),
@@ -72,8 +73,9 @@ impl LockFile {
         Self::take(path, &holder, |left| !is_of_ended(instance, left))
     }
 
-    /// Takes `path` and writes `holder` into it, if it may follow whoever ended without letting go. Without room it is
-    /// taken all the same, and not written. A program that a killed process was just starting has its locks, until it has begun.
+    /// Takes `path` and writes `holder` to it, unless a holder that ended without releasing it must not be replaced. Without room
+    /// it is taken without being written. A process that was just being started when its parent was killed has the parent's locks
+    /// until its own program begins; this is waited for.
     pub(super) fn take(
         path: &Path,
         holder: &str,
@@ -122,7 +124,7 @@ impl LockFile {
         }))
     }
 
-    /// Writes down what there was no room for.
+    /// Writes the file if there was no room for it before.
     pub(super) fn keep(&mut self) -> anyhow::Result<()> {
         if self.written.is_ok() {
             return Ok(());
@@ -151,7 +153,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&address)
 }
 
-/// The process of this user that has bound `path` as an abstract address. Whoever fills its queue is not waited for.
+/// The process of this user that has bound `path` as an abstract address. If its queue is full, it is not waited for.
 fn bound_by_us(path: &Path) -> Option<String> {
     let name = [b"\0", path.as_os_str().as_bytes()].concat();
     let address = SockAddr::unix(OsStr::from_bytes(&name)).ok()?;
@@ -164,7 +166,7 @@ fn bound_by_us(path: &Path) -> Option<String> {
 
 pub(super) fn open(path: &Path) -> anyhow::Result<Opened> {
     let shown = path.display();
-    // A link to a folder is as good as that.
+    // A symbolic link to a folder is allowed.
     let is_folder = |_: &Metadata| path.parent().is_some_and(Path::is_dir);
     loop {
         if let Some(folder) = path.parent() {
@@ -185,7 +187,7 @@ pub(super) fn open(path: &Path) -> anyhow::Result<Opened> {
             Err(error) if is_full(&error) => return Ok(Opened::NoRoom(error)),
             opened => opened.with_context(|| format!("open {shown}"))?,
         };
-        // An earlier version let everybody read it, and who may read may lock.
+        // An earlier version let everybody read it, and a file that can be read can be locked.
         let own = Permissions::from_mode(OWNERS_ALONE);
         file.set_permissions(own)
             .with_context(|| format!("set the permissions of {shown}"))?;
@@ -202,7 +204,7 @@ pub(super) fn open(path: &Path) -> anyhow::Result<Opened> {
     }
 }
 
-/// In place: what is there keeps its room.
+/// Overwrites the file in place, so that it keeps its room on the disk.
 pub(super) fn write(path: &Path, file: &mut File, holder: &str) -> anyhow::Result<()> {
     let line = format!("{holder}\n");
     file.rewind()
@@ -226,7 +228,7 @@ fn read(path: &Path, file: &mut File) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&written).trim().to_owned())
 }
 
-/// Whoever held it last may have removed it between our opening and our locking it.
+/// Whether `file` is still at `path`: the last holder may have removed it between our opening and our locking it.
 fn is_at(path: &Path, file: &File) -> bool {
     let named = std::fs::metadata(path).map(|found| found.ino());
     let opened = file.metadata().map(|found| found.ino());
@@ -236,7 +238,7 @@ fn is_at(path: &Path, file: &File) -> bool {
 impl Drop for LockFile {
     fn drop(&mut self) {
         if !self.stays {
-            // Who comes next takes it over if it stays.
+            // If that fails, the next holder takes the file over.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! Whose a claim is: what its file says, and whether programs of that instance go on.
+//! The owner of a claim: by the content of its file, and by the programs of that instance.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -13,32 +13,32 @@ pub(super) fn network_namespace() -> anyhow::Result<u64> {
 
 /// Whether a process of the instance wrote the claim at `path`.
 pub(super) fn is_of(instance: &Paths, path: &Path) -> bool {
-    // Whoever opens what is no file may wait for ever.
+    // To open something that is no file may block.
     let is_file = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     let written = is_file.then(|| std::fs::read_to_string(path).unwrap_or_default());
     owner(written.unwrap_or_default().trim()).1 == instance.instance()
 }
 
-/// Whether another instance than `paths` left a claim and its programs.
+/// Whether an instance other than `paths` left a claim, and its programs are still pinned.
 pub(super) fn is_of_ended(paths: &Paths, left: &str) -> bool {
     let (_, instance) = owner(left);
     let there = paths.of(instance).is_ok_and(|paths| has_programs(&paths));
     instance != paths.instance() && there
 }
 
-/// Its pins stand in folders of their own; what others have pinned among these is none of its programs.
+/// Its pins are in folders of their own. What others have pinned there is not counted.
 pub(super) fn has_programs(instance: &Paths) -> bool {
     let entries = std::fs::read_dir(instance.pins());
     let mut entries = entries.into_iter().flatten().flatten();
     entries.any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
 }
 
-/// Process and instance of a claim.
+/// Process and instance in a claim.
 pub(super) fn owner(written: &str) -> (&str, &str) {
     written.split_once(' ').unwrap_or((written, ""))
 }
 
-/// What a holder wrote, if there was room for it.
+/// What a holder wrote, or a placeholder if there was no room for it.
 pub(super) fn known(written: &str) -> &str {
     match written {
         "" => "(unknown: there was no room to write its id)",
@@ -46,7 +46,7 @@ pub(super) fn known(written: &str) -> &str {
     }
 }
 
-/// Whether the process that wrote this is no more.
+/// Whether the process that wrote this has ended.
 pub(super) fn has_ended(written: &str) -> bool {
     let process = written.split(' ').next().unwrap_or_default();
     let is_process = process.parse::<u32>().is_ok();

@@ -7,8 +7,8 @@ use super::instance::{has_programs, is_of, network_namespace};
 use crate::error::{BadInput, Error};
 use crate::host::ids::{BLOCKS, Ids, preferred_block};
 
-/// The tables, rules and marks of this instance, by their block: of instances that share a network namespace each has another. They stay
-/// an instance's as its devices do.
+/// The block of tables, rules and marks of this instance. Instances that share a network namespace have different blocks. A block
+/// stays claimed like the devices.
 #[derive(Debug)]
 pub struct Numbers {
     paths: Paths,
@@ -17,7 +17,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Those that an earlier process of this instance had and left; or the first that are free.
+    /// Takes the block that an earlier process of this instance left, or else the first that is free.
     pub fn take(paths: &Paths) -> Result<Self, Error> {
         let namespace = network_namespace()?;
         let preferred = preferred_block(paths.instance());

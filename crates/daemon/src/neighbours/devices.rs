@@ -22,7 +22,7 @@ pub fn findings(config: &Config, host: &Snapshot) -> Vec<Finding> {
     all
 }
 
-/// Links whose devices have addresses in one network: two ports of a modem, two sticks of one make.
+/// Links whose devices have addresses in the same network: two ports of a modem, two sticks of the same make.
 fn segments(config: &Config, host: &Snapshot) -> Vec<Finding> {
     let devices: Vec<_> = config
         .links
@@ -50,8 +50,8 @@ fn segments(config: &Config, host: &Snapshot) -> Vec<Finding> {
     shared.collect()
 }
 
-/// A bridge takes the packets of its ports before anybody routes them: what a program took from a port would be taken from the
-/// bridge.
+/// Devices that are ports of a bridge. A bridge takes the packets of its ports before routing, so a program at a port would take
+/// them from the bridge.
 fn ports(config: &Config, host: &Snapshot) -> Vec<Finding> {
     let known = |name: &String| Some((name.clone(), host.devices.get(name)?));
     let lan = config.lan.iter().filter_map(known);
@@ -108,7 +108,7 @@ fn duplicates(config: &Config, host: &Snapshot) -> Vec<Finding> {
     all
 }
 
-/// Networks that the kernel forwards for, and nobody balances.
+/// Networks for which the kernel forwards and that are not balanced.
 fn unlisted(config: &Config, host: &Snapshot) -> Vec<Finding> {
     let is_network = |prefix: &&Prefix| !prefix.is_of_line() && prefix.length < bits(prefix) - 1;
     let leads_out = |device: &Device| {

@@ -1,4 +1,4 @@
-//! Findings about who takes the leases of links.
+//! Findings about programs that take the leases of links.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,17 +12,17 @@ use crate::config::Config;
 use crate::observe::{Device, Snapshot, lease_managers};
 
 const BUSYBOX: &str = "busybox";
-/// What NetworkManager has dhclient call, where that takes leases for it.
+/// The script of dhclient if NetworkManager runs it.
 const NETWORK_MANAGER_S_SCRIPT: &str = "nm-dhcp-helper";
 
 /// A program that takes the leases of a device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DhcpClient {
-    /// Whose leases.
+    /// The device whose leases it takes.
     pub device: String,
     /// Its name.
     pub program: String,
-    /// Its process; those of network managers, which take leases for many devices, have none here.
+    /// Its process; none for network managers, which take leases for many devices.
     pub pid: Option<u32>,
 }
 
@@ -75,7 +75,7 @@ impl DhcpClient {
     }
 }
 
-/// Of all devices; `root` is the root of the file system.
+/// The programs for all devices; `root` is the root of the file system.
 pub fn clients(root: &Path, host: &Snapshot) -> Vec<DhcpClient> {
     let managed = host.devices.iter().flat_map(|(name, device)| {
         let managers = lease_managers(root, device).into_iter();
@@ -90,10 +90,10 @@ pub fn clients(root: &Path, host: &Snapshot) -> Vec<DhcpClient> {
     all
 }
 
-/// Those of this network namespace.
+/// The processes of this network namespace that take leases.
 fn processes(root: &Path, devices: &BTreeMap<String, Device>) -> Vec<DhcpClient> {
     let proc = root.join("proc");
-    // Links of /proc/PID/ns are for those alone who may trace the process. A namespace has files of its own here.
+    // Only who may trace the process can read the links of /proc/PID/ns. But each namespace has its own inodes for this file.
     let namespace = |process: &Path| Some(fs::metadata(process.join("net/dev")).ok()?.ino());
     let own = namespace(&proc.join("self"));
     let entries = fs::read_dir(&proc).into_iter().flatten().flatten();
@@ -115,9 +115,9 @@ fn processes(root: &Path, devices: &BTreeMap<String, Device>) -> Vec<DhcpClient>
     found.collect()
 }
 
-/// Program and device of a command line, whose words end with a zero.
+/// Program and device in a command line, whose words end with a zero byte.
 fn taker<'a>(line: &'a str, devices: &BTreeMap<String, Device>) -> Option<(&'static str, &'a str)> {
-    // dhcpcd writes what it does over its words.
+    // dhcpcd overwrites its command line with a status.
     if let Some(does) = line.strip_prefix("dhcpcd: ") {
         let device = does.split_whitespace().next()?.trim_end_matches('\0');
         return devices.contains_key(device).then_some(("dhcpcd", device));
@@ -145,7 +145,7 @@ fn taker<'a>(line: &'a str, devices: &BTreeMap<String, Device>) -> Option<(&'sta
     }
 }
 
-/// It asks on eth0 unless it is told otherwise.
+/// The device of udhcpc, which is eth0 by default.
 fn option_of_udhcpc<'a>(words: &[&'a str]) -> &'a str {
     let behind = words
         .windows(2)

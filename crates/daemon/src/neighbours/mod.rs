@@ -1,12 +1,12 @@
-//! The survey of the box: what else on this host touches the gateway's traffic.
+//! The survey: finds other programs on this host, and hosts beside it, that affect the gateway's traffic.
 //!
-//! Balanced packets are taken at the ingress of a device and leave by the egress of another. They meet routing rules, because
-//! those are copied for the programs, and what stands at the egress of devices. They do not meet netfilter, nor what others
-//! have put at the ingress. A [`Scene`] is what was read of such neighbours; [`findings`] says, without asking anybody, what
-//! each means for packets and what to do about it. `check`, `status` and the log show the same [`Finding`]s.
+//! The programs take balanced packets at the ingress of a device and send them to the egress of another. These packets are subject
+//! to routing rules, which are copied for the programs, and to what is at the egress of devices. They pass neither netfilter nor
+//! what others have attached at the ingress. A [`Scene`] has what was read of such neighbours. [`findings`] is a pure function that
+//! says what each means for packets and what to do about it. `check`, `status` and the log show the same [`Finding`]s.
 //!
-//! Severities: [`Severity::Refused`] is what no configuration can work beside; [`Severity::Trouble`] is traffic that does not get
-//! what somebody meant it to get; [`Severity::Note`] is good to know. An administrator who means it so names the finding in
+//! Severities: [`Severity::Refused`] if no configuration can work beside it; [`Severity::Trouble`] if traffic is not treated as
+//! somebody intended; [`Severity::Note`] for information. An administrator who intends it names the finding in
 //! `survey.ignore`, alone or with its subject.
 
 mod devices;
@@ -44,47 +44,47 @@ use names::{
 
 pub use names::NAMES;
 
-/// A table of the kernel's counts as full from this part of it on, in percent.
+/// A table of the kernel counts as nearly full from this percentage on.
 const FULL_PERCENT: u64 = 80;
 
-/// What was read of this host beside its devices, addresses, routes and rules.
+/// What was read of this host, beside its devices, addresses, routes and rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scene {
-    /// Of all devices.
+    /// Ingress queueing disciplines with filters of others, on all devices.
     pub ingress: Vec<IngressQdisc>,
-    /// What nftables has, ours left out.
+    /// nftables rules, without ours.
     pub netfilter: Ruleset,
-    /// Tables of the former iptables, which nftables does not show.
+    /// Tables of legacy iptables, which nftables does not show.
     pub legacy_tables: Vec<String>,
     /// Programs that take leases, sorted.
     pub dhcp_clients: Vec<DhcpClient>,
-    /// None where the kernel tracks no connections.
+    /// None if the kernel tracks no connections.
     pub conntrack: Option<Conntrack>,
-    /// Those of ARP and of neighbour discovery that are nearly full, or were lately.
+    /// The neighbour tables (ARP, neighbour discovery) that are nearly full, or were recently.
     pub full_neighbour_tables: Vec<NeighbourTable>,
-    /// Settings of the gateway's that somebody set back while it ran.
+    /// Settings of the gateway that another program set back while it ran.
     pub undone: Vec<Undone>,
 }
 
 /// The kernel's connection table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conntrack {
-    /// How many it has, ...
+    /// Number of entries, ...
     pub entries: u64,
-    /// ... of so many.
+    /// ... and the maximum.
     pub places: u64,
-    /// Who began most of them, if it is nearly full.
+    /// The hosts that began most of them, if it is nearly full.
     pub sources: Vec<(IpAddr, u64)>,
 }
 
-/// A neighbour table of the kernel's.
+/// A neighbour table of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeighbourTable {
-    /// Of which addresses.
+    /// Its address family.
     pub family: Family,
-    /// How many entries it has, ...
+    /// Number of entries, ...
     pub entries: u64,
-    /// ... of so many.
+    /// ... and the maximum.
     pub places: u64,
     /// The devices that have most of them.
     pub devices: Vec<(String, u64)>,
@@ -96,7 +96,7 @@ impl Conntrack {
     }
 }
 
-/// What stands beside a gateway of this configuration, the worst first.
+/// The findings for a gateway with this configuration, the gravest first.
 pub fn findings(config: &Config, host: &Snapshot, scene: &Scene) -> Vec<Finding> {
     let mut all = devices::findings(config, host);
     all.extend(qdiscs::findings(config, host, &scene.ingress));
@@ -113,7 +113,7 @@ pub fn findings(config: &Config, host: &Snapshot, scene: &Scene) -> Vec<Finding>
     all
 }
 
-/// Refuses a configuration that cannot work beside what was found, with a line for each.
+/// Refuses a configuration that cannot work with these findings, with a line for each.
 pub fn refuse(config: &Config, found: &[Finding]) -> Result<(), BadInput> {
     let refused = found
         .iter()
@@ -158,7 +158,7 @@ fn conntrack(table: &Conntrack) -> Option<Finding> {
     })
 }
 
-/// Who has most of so many entries. In tenths: the log tells what changes.
+/// The owners of most of the entries. Shares are rounded to tenths, because the log repeats what changes.
 fn shares(owners: &[(impl Display, u64)], entries: u64) -> String {
     let shares = owners.iter().filter_map(|(owner, own)| {
         let tenths = own * 10 / entries.max(1);
@@ -235,7 +235,7 @@ fn is_configured(config: &Config, device: &str) -> bool {
     config.devices().contains(&device)
 }
 
-/// Whether a rule of the configuration hands connections to these ports to the kernel, where netfilter sees them.
+/// Whether a rule of the configuration leaves connections to these ports to the kernel, where netfilter sees them.
 fn is_handed_over(config: &Config, ports: &[u16]) -> bool {
     let covers = |rule: &anabranch_core::rules::Rule| {
         let written = &rule.matches.ports;
@@ -247,10 +247,10 @@ fn is_handed_over(config: &Config, ports: &[u16]) -> bool {
     config.rules.iter().any(covers)
 }
 
-/// The survey of a gateway that runs.
+/// The survey of a running gateway.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// As it was seen last, without the routes that no finding is about.
+    /// The host as it was seen last, without routes that no finding is about.
     host: Snapshot,
     is_due: bool,
     found: Vec<Finding>,
@@ -258,7 +258,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// The host may have changed.
+    /// Reports the present state of the host, which may have changed.
     pub fn see(&mut self, config: &Config, mut host: Snapshot) {
         let lan = config.lan.iter().filter_map(|name| host.devices.get(name));
         let lan: Vec<u32> = lan.map(|device| device.ifindex).collect();
@@ -269,44 +269,44 @@ impl Survey {
         self.is_due = true;
     }
 
-    /// Whether the host was seen since the last survey was taken.
+    /// Whether there is a state that was not surveyed yet.
     pub fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// What the next survey is about; whoever asks takes it.
+    /// Takes the state for the next survey.
     pub fn take(&mut self) -> Snapshot {
         self.is_due = false;
         self.host.clone()
     }
 
-    /// Takes in all there is, and logs what is new.
+    /// Stores all findings, and logs the new ones.
     pub fn tell(&mut self, found: Vec<Finding>) {
         self.told.changes(&found).iter().for_each(Change::tell);
         self.found = found;
     }
 
-    /// The worst first.
+    /// The findings, the gravest first.
     pub fn found(&self) -> &[Finding] {
         &self.found
     }
 }
 
-/// What has been told of findings, by kind and subject.
+/// The findings that were logged, by kind and subject.
 #[derive(Debug, Default)]
 pub struct Told(BTreeMap<(String, String), Finding>);
 
-/// What is new since the survey before.
+/// A change since the last survey.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It appeared, or means something else.
+    /// A finding is new, or its meaning has changed.
     Found(Finding),
-    /// It is no longer there.
+    /// A finding does not apply any more.
     Gone(Finding),
 }
 
 impl Told {
-    /// What the log has not been told. `found` is all there is.
+    /// The changes that have to be logged. `found` has all findings.
     pub fn changes(&mut self, found: &[Finding]) -> Vec<Change> {
         let key = |finding: &Finding| (finding.name.clone(), finding.subject.clone());
         let now: BTreeMap<_, _> = found.iter().map(|one| (key(one), one.clone())).collect();
@@ -322,7 +322,7 @@ impl Told {
 }
 
 impl Change {
-    /// Writes it to the log, at a level of its severity.
+    /// Logs it, at the level of its severity.
     pub fn tell(&self) {
         match self {
             Self::Gone(Finding { name, subject, .. }) => {

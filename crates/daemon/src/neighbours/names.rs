@@ -1,4 +1,4 @@
-//! What findings are called.
+//! The names of findings.
 
 macro_rules! names {
     ($($constant:ident = $name:literal;)+) => {

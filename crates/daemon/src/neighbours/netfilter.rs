@@ -1,7 +1,7 @@
-//! Findings about netfilter: chains that balanced packets never meet, though somebody meant them to.
+//! Findings about netfilter: rules that balanced packets never meet, although somebody intended that.
 //!
-//! What `nft --json` lists is read as far as it matters here: where each chain is hooked, which rules are reached from it, the
-//! devices and ports that they look at, and whether they filter, redirect, translate or mark.
+//! The output of `nft --json` is read only as far as needed: at which hook each chain is, which rules are reached from it, the
+//! devices and ports that they match, and whether they filter, redirect, translate or mark.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::{
 };
 use crate::config::{Config, Forwards};
 
-/// Tables of any Anabranch.
+/// Prefix of the tables of all Anabranch instances.
 const OUR_TABLES: &str = "anabranch_";
-/// Where a packet may come by that the host itself sends or gets.
+/// The hooks that packets to and from the host itself pass.
 const OWN_HOOKS: [&str; 4] = ["prerouting", "input", "output", "postrouting"];
 
 /// All chains that are not ours.
@@ -30,47 +30,47 @@ struct Chain {
     family: String,
     table: String,
     name: String,
-    /// None: other chains lead to it.
+    /// None: it is only reached from other chains.
     hook: Option<String>,
-    /// Packets of no rule are dropped.
+    /// Whether its policy is to drop.
     drops: bool,
-    /// Of a chain at the ingress of devices; empty if it is not known.
+    /// The devices of an ingress chain; empty if unknown.
     devices: Vec<String>,
     rules: Vec<Rule>,
 }
 
-/// One rule, or what a jump and the rule behind it are together.
+/// One rule, or a jump together with the rule that it leads to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rule {
-    /// The devices that packets come by; none: any.
+    /// Input devices; none: any.
     iif: Option<Vec<String>>,
-    /// The devices that they leave by.
+    /// Output devices; none: any.
     oif: Option<Vec<String>>,
     /// Destination ports.
     ports: Vec<u16>,
-    /// It looks at the destination.
+    /// Whether it matches the destination address.
     names_destination: bool,
-    /// It looks for packets that belong to no connection and begin none.
+    /// Whether it matches packets that belong to no connection and begin none.
     is_for_invalid: bool,
     filters: bool,
     redirects: bool,
     translates: bool,
     marks: bool,
     mark: Option<u32>,
-    /// It looks at connections or marks, translates, or cannot be read.
+    /// Whether it depends on connections or marks, translates, or cannot be read.
     tells_untracked_apart: bool,
     jumps: Vec<String>,
     is_docker: bool,
 }
 
-/// A rule that is reached from a hook, and the chain that is hooked.
+/// A rule that is reached from a hook, with the chain at the hook.
 struct Reached<'a> {
     chain: &'a Chain,
     rule: Rule,
 }
 
 impl Ruleset {
-    /// From the output of `nft --json list ruleset`.
+    /// Parses the output of `nft --json list ruleset`.
     pub fn parse(json: &str) -> serde_json::Result<Self> {
         let listed: Value = serde_json::from_str(json)?;
         let mut ruleset = Self::default();
@@ -96,15 +96,15 @@ impl Ruleset {
         }
     }
 
-    /// The chain that gives packets marks before they are routed, if there is one.
+    /// A chain that marks packets before they are routed, if there is one.
     pub fn marks_before_routing(&self) -> Option<String> {
         let reached = self.reached("prerouting");
         let marking = reached.into_iter().find(|reached| reached.rule.marks)?;
         Some(marking.chain.to_string())
     }
 
-    /// Whether any rule may treat a packet of the host's own otherwise that bears a mark, and of which no connection is known. Which
-    /// chains of a table lead to which is not asked: the verdicts of a map may be anywhere.
+    /// Whether any rule may treat packets of the host differently if they have a mark and no connection entry. Which
+    /// chains lead to which is not considered, because the verdicts of a map may be anywhere.
     pub fn tells_untracked_apart(&self) -> bool {
         let is_own = |chain: &&Chain| {
             let hook = chain.hook.as_deref();
@@ -116,7 +116,7 @@ impl Ruleset {
         rules.any(|rule| rule.tells_untracked_apart)
     }
 
-    /// Chains at the ingress of devices that are not named: older nft leaves them out of its JSON.
+    /// Ingress chains without devices: older versions of nft omit these in JSON.
     pub fn without_devices(&self) -> impl Iterator<Item = [&str; 3]> {
         let unnamed = self
             .chains
@@ -125,7 +125,7 @@ impl Ruleset {
         unnamed.map(|chain| [&*chain.family, &*chain.table, &*chain.name])
     }
 
-    /// Says at which devices such a chain is. `text` is what `nft list chain` prints of it.
+    /// Sets the devices of such a chain. `text` is the output of `nft list chain`.
     pub fn name_devices(&mut self, [family, table, name]: [&str; 3], text: &str) {
         let mut lines = text.lines().filter(|line| line.contains("hook ingress"));
         let hook = lines
@@ -142,7 +142,7 @@ impl Ruleset {
         }
     }
 
-    /// The rules that packets at a hook may meet, whatever jumps lead to them.
+    /// The rules that packets at a hook may reach, over any jumps.
     fn reached(&self, hook: &str) -> Vec<Reached<'_>> {
         let mut all = Vec::new();
         let hooked = self.chains.iter();
@@ -234,7 +234,7 @@ impl Rule {
                     .and_then(|mark| mark.try_into().ok());
             }
             "vmap" => self.take_verdicts(&value["data"]),
-            // A target of iptables that nft has no words of its own for.
+            // An iptables target for which nft has no syntax of its own.
             "xt" => match value["name"].as_str().unwrap_or_default() {
                 "DROP" | "REJECT" | "NFQUEUE" => self.filters = true,
                 "REDIRECT" | "TPROXY" => self.redirects = true,
@@ -265,7 +265,7 @@ impl Rule {
         }
     }
 
-    /// Verdicts of a map that is written in the rule.
+    /// Adds the verdicts of a map that is written in the rule.
     fn take_verdicts(&mut self, data: &Value) {
         let pairs = data["set"].as_array().into_iter().flatten();
         for verdict in pairs.filter_map(|pair| pair.get(1)?.as_object()) {
@@ -275,7 +275,7 @@ impl Rule {
         }
     }
 
-    /// What a packet meets that this rule has sent on to `behind`.
+    /// This rule together with a rule `behind` to which it jumps.
     fn then(&self, behind: &Self) -> Self {
         let mut both = behind.clone();
         both.iif = both.iif.or(self.iif.clone());
@@ -289,7 +289,7 @@ impl Rule {
         both
     }
 
-    /// Whether packets between the LAN and links can meet it, as far as devices tell.
+    /// Whether packets between the LAN and links can match it, as far as devices decide.
     fn is_of(&self, devices: &[&str]) -> bool {
         let names_one = |named: &Option<Vec<String>>| {
             let named = named.as_ref();
@@ -303,8 +303,8 @@ impl Rule {
     }
 }
 
-/// Whether some expression or statement, however deep, is about connections, translation or marks, or one of iptables' that nft has no
-/// words for.
+/// Whether any expression or statement in it is about connections, translation or marks, or is an iptables one for which nft has no
+/// syntax.
 fn tells_untracked_apart(value: &Value) -> bool {
     const STATEFUL: [&str; 6] = ["ct", "xt", "snat", "dnat", "masquerade", "redirect"];
     match value {
@@ -319,7 +319,7 @@ fn tells_untracked_apart(value: &Value) -> bool {
     }
 }
 
-/// Whether a device is meant by a name, which may end in a star.
+/// Whether a device matches a name, which may end in a star.
 fn fits(name: &str, device: &str) -> bool {
     match name.strip_suffix('*') {
         Some(begin) => device.starts_with(begin),
@@ -411,7 +411,7 @@ fn docker_filter(config: &Config, chain: &Chain) -> Finding {
     )
 }
 
-/// At the ingress of devices, behind our programs.
+/// Filters at the ingress of devices, which come after our programs.
 fn ingress_filters(config: &Config, ruleset: &Ruleset) -> Vec<Finding> {
     let devices = config.devices();
     let is_at_ours = |chain: &Chain| {
@@ -458,7 +458,7 @@ fn early_filters(config: &Config, ruleset: &Ruleset) -> Vec<Finding> {
     chains.into_iter().map(filter).collect()
 }
 
-/// What is to be led to another host or to a service of this one.
+/// Rules that lead packets to another host or to a service of this one.
 fn translations(config: &Config, ruleset: &Ruleset) -> Vec<Finding> {
     let lan: Vec<&str> = config.lan.iter().map(String::as_str).collect();
     let links: Vec<&str> = config
@@ -536,7 +536,7 @@ fn our_marks(ruleset: &Ruleset) -> Vec<Finding> {
     marked.collect()
 }
 
-/// nftables does not show what the former iptables has.
+/// Tables of legacy iptables, which nftables does not show.
 pub fn legacy(tables: &[String]) -> Option<Finding> {
     (!tables.is_empty()).then(|| {
         finding(
@@ -551,7 +551,7 @@ pub fn legacy(tables: &[String]) -> Option<Finding> {
 }
 
 impl Reached<'_> {
-    /// It drops or refuses packets that a gateway could balance.
+    /// Whether it drops or rejects packets that a gateway could balance.
     fn is_filter(&self, config: &Config) -> bool {
         self.rule.filters && !self.rule.is_for_invalid && self.rule.is_of(&config.devices())
     }

@@ -1,4 +1,4 @@
-//! Findings about what others have put at the ingress of devices: download shaping above all.
+//! Findings about programs of others at the ingress of devices: mostly download shaping.
 
 use anabranch_api::{Finding, Severity};
 
@@ -6,10 +6,10 @@ use super::{INGRESS_QDISC, finding, is_configured};
 use crate::config::Config;
 use crate::observe::Snapshot;
 
-/// Queueing discipline at the ingress of a device, with filters that are not ours.
+/// A queueing discipline at the ingress of a device, with filters that are not ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngressQdisc {
-    /// Of the device.
+    /// Index of the device.
     pub ifindex: u32,
     /// `ingress` or `clsact`.
     pub kind: String,

@@ -1,5 +1,5 @@
-//! Reads a [`Scene`] from the kernel: queueing disciplines and their filters by netlink, nftables by `nft` whenever the number of
-//! its generation is another, the rest from files.
+//! Reads a [`Scene`] from the kernel: queueing disciplines and their filters by netlink, nftables by `nft` whenever its
+//! generation has changed, the rest from files.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,37 +28,37 @@ use crate::host::neighbour_table::{self, Fill};
 use crate::host::{Undone, connections_by_source, nft};
 use crate::observe::{Netlink, Snapshot};
 
-/// The names of the filters of any Anabranch begin with this.
+/// Prefix of the names of all Anabranch filters.
 const OUR_FILTERS: &str = "anabranch/";
-/// Whoever changes nftables all the time, as bans of addresses do, costs a process of nft no more often than this, ...
+/// If nftables changes all the time, as with bans of addresses, nft is run no more often than this, ...
 const LISTED_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// ... and one part in so many of a processor's time.
+/// ... and at most this fraction of the time.
 const LISTING_REST: u32 = 300;
-/// So long a neighbour table counts as full after it has refused an entry.
+/// How long a neighbour table counts as full after it has refused an entry.
 const FULL_FOR: Duration = Duration::from_secs(60);
-/// Hosts that are named where the kernel's connection table is full.
+/// Number of hosts that are named if the kernel's connection table is full.
 const SOURCES_TOLD: usize = 3;
 const LEGACY: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
 
-/// Reads neighbours, and remembers of nftables what has not changed.
+/// Reads neighbours. It reads nftables only if that has changed.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The generation of nftables that was listed.
+    /// The generation of nftables that was read last.
     listed: Option<u32>,
     ruleset: Ruleset,
     stateless: Stateless,
-    /// When nftables may be listed again.
+    /// Earliest time at which nftables may be read again.
     rests_until: Option<Instant>,
-    /// Who fills the kernel's connection table, and when that may be counted again.
+    /// The hosts with most connections, and when they may be counted again.
     sources: Vec<(IpAddr, u64)>,
     counts_again: Option<Instant>,
-    /// How often neighbour tables had refused entries at the last look, and until when one counts as full that has refused any.
+    /// Refused entries of the neighbour tables at the last survey, and until when each counts as full.
     refused: PerFamily<Option<u64>>,
     full_until: PerFamily<Option<Instant>>,
 }
 
-/// The generation of nftables in which no firewall or NAT of others would treat a packet of the host's otherwise if no connection is
-/// known of it, as far as has been read. The most usual firewall drops what arrives and belongs to none.
+/// The generation of nftables in which no firewall or NAT of others treats packets of the host differently if they have no
+/// connection entry, as far as was read. The most common firewall drops packets that arrive and belong to no connection.
 #[derive(Debug, Clone, Default)]
 pub struct Stateless {
     read: Arc<Mutex<Option<u32>>>,
@@ -66,14 +66,14 @@ pub struct Stateless {
 }
 
 impl Stateless {
-    /// The kernel is asked whether nftables is as it was read: a firewall that has come since then counts at once, and what cannot be
-    /// read counts as one.
+    /// Whether the present nftables is the one that was read, by its generation. A firewall that was added since counts at once,
+    /// and so does one that cannot be read.
     pub fn holds(&self) -> bool {
         self.read()
             .is_some_and(|read| self.generation.now() == Some(read))
     }
 
-    /// The same as nftables was when it was last listed. What changes it again, as our own table does, is listed within seconds.
+    /// The same for nftables as it was when last read. Later changes, also of our own table, are read within seconds.
     pub fn held(&self) -> bool {
         self.read().is_some()
     }
@@ -89,9 +89,9 @@ impl Stateless {
 }
 
 impl Reader {
-    /// What stands beside a gateway of this configuration. `undone` is what somebody set back of a gateway that runs.
+    /// Surveys the host for a gateway with this configuration. `undone` has the settings of a running gateway that others set back.
     ///
-    /// By a connection of its own: a netlink socket carries one dump at a time, and nothing of the gateway's waits for a survey.
+    /// Uses a netlink connection of its own: a socket carries one dump at a time, and the gateway must not wait for a survey.
     pub async fn survey(
         &mut self,
         config: &Config,
@@ -113,18 +113,18 @@ impl Reader {
         Ok(findings(config, host, &scene))
     }
 
-    /// Whether nftables has changed and may be listed.
+    /// Whether nftables has changed and may be read.
     pub fn is_outdated(&self) -> bool {
         let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
         !rests && self.stateless.generation.now() != self.listed
     }
 
-    /// What it has found out of that, whoever reads now.
+    /// What was found about it, shared with later readings.
     pub fn stateless(&self) -> Stateless {
         self.stateless.clone()
     }
 
-    /// With those who fill it, if it is nearly full: to count them takes a second for a million connections.
+    /// The connection table. If it is nearly full, the hosts are counted, which takes a second for a million connections.
     async fn conntrack(&mut self) -> Option<Conntrack> {
         let (entries, places) = conntrack()?;
         let mut table = Conntrack {
@@ -153,7 +153,7 @@ impl Reader {
         Some(table)
     }
 
-    /// With the devices that have most of their entries.
+    /// The neighbour tables that are full, with the devices that have most of their entries.
     fn full_neighbour_tables(&mut self) -> Vec<NeighbourTable> {
         let tables = Family::ALL.map(|family| self.full_neighbour_table(family));
         let told = tables.into_iter().map(|told| {
@@ -187,7 +187,7 @@ impl Reader {
         }))
     }
 
-    /// Without nft, or without nftables in the kernel, there is nothing to know of it.
+    /// Reads nftables. Without nft, or without nftables in the kernel, there is nothing to read.
     async fn list_nftables(&mut self) {
         if !self.is_outdated() {
             return;
@@ -211,7 +211,7 @@ impl Reader {
     }
 }
 
-/// By a thread: a host may have thousands of processes, and the loop has other things to do.
+/// Runs in a thread, because a host may have thousands of processes.
 async fn dhcp_clients(host: Snapshot) -> anyhow::Result<Vec<DhcpClient>> {
     let clients = spawn_blocking(move || dhcp::clients(Path::new("/"), &host)).await;
     clients.context("look for DHCP clients")
@@ -232,7 +232,7 @@ async fn list() -> anyhow::Result<Ruleset> {
     Ok(ruleset)
 }
 
-/// Those with filters that are not ours.
+/// Ingress queueing disciplines with filters that are not ours.
 async fn ingress(netlink: &Handle) -> anyhow::Result<Vec<IngressQdisc>> {
     let qdiscs = netlink.qdisc().get().execute();
     let qdiscs: Vec<TcMessage> = qdiscs.try_collect().await.context("list qdiscs")?;
@@ -243,7 +243,7 @@ async fn ingress(netlink: &Handle) -> anyhow::Result<Vec<IngressQdisc>> {
         };
         let ifindex = qdisc.header.index;
         let filters = netlink.traffic_filter(ifindex).get().ingress();
-        // A device may vanish meanwhile.
+        // The device may have vanished meanwhile.
         let filters: Vec<TcMessage> = filters.execute().try_collect().await.unwrap_or_default();
         if kind == "ingress" || filters.iter().any(is_foreign) {
             foreign.insert(ifindex, kind.to_owned());
@@ -268,7 +268,7 @@ fn kind(message: &TcMessage) -> Option<&str> {
         })
 }
 
-/// The head of a list of filters says nothing but a kind.
+/// The head of a list of filters has no content except its kind.
 fn is_foreign(filter: &TcMessage) -> bool {
     let options = filter
         .attributes
@@ -301,7 +301,7 @@ fn legacy_tables() -> Vec<String> {
     tables
 }
 
-/// Those with most first.
+/// The greatest counts first.
 fn most<T: Ord>(counted: BTreeMap<T, u64>) -> Vec<(T, u64)> {
     let mut counted: Vec<_> = counted.into_iter().collect();
     counted.sort_by_key(|(_, entries)| Reverse(*entries));
@@ -309,7 +309,7 @@ fn most<T: Ord>(counted: BTreeMap<T, u64>) -> Vec<(T, u64)> {
     counted
 }
 
-/// Entries of the kernel's connection table, and how many there may be; none where it tracks none.
+/// Number of entries in the kernel's connection table, and the maximum; none if it tracks no connections.
 pub fn conntrack() -> Option<(u64, u64)> {
     let read = |name: &str| {
         let path = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");

@@ -25,7 +25,8 @@ pub fn findings(config: &Config, host: &Snapshot, netfilter: &Ruleset) -> Vec<Fi
         .collect()
 }
 
-/// Rules of others behind ours win by copies before ours, and a copy of one that leads to another rule would lead past ours.
+/// A rule of others after ours takes effect by a copy before ours. A copy of a rule that jumps to another rule would jump past
+/// ours.
 fn jump(rule: &ForeignRule) -> Option<Finding> {
     let target = rule.leads_to()?;
     (COPY_BASE..target).contains(&rule.priority()).then(|| {
@@ -39,7 +40,7 @@ fn jump(rule: &ForeignRule) -> Option<Finding> {
     })
 }
 
-/// `marks` is the chain that gives marks to packets before they are routed, if there is one.
+/// `marks` is the chain that marks packets before they are routed, if there is one.
 fn of_rule(
     config: &Config,
     rule: &ForeignRule,

@@ -1,13 +1,13 @@
-//! The host as it is, and what follows from it for the data path.
+//! The state of the host, and what the data path has to know of it.
 //!
-//! A [`Snapshot`] holds what netlink says of devices, addresses and routes. [`Desired::derive`] turns it and the
+//! A [`Snapshot`] has what netlink reports of devices, addresses and routes. [`Desired::derive`] combines it with the
 //! configuration into what the data path must know: the path of every link, the role of every device, and the
-//! destinations that are known better than "the internet". Nothing is remembered between two snapshots, so a renewed
-//! address, a changed gateway, a device that was deleted and made anew (another ifindex) or a second link with the same
-//! gateway address need no code of their own: the next snapshot says it, and what differs is applied.
+//! destinations whose routes are more specific than "the internet". Nothing is remembered between two snapshots. So a renewed
+//! address, a changed gateway, a device that was deleted and created again (with another ifindex) or a second link with the same
+//! gateway address need no code of their own: the next snapshot shows the change, and the differences are applied.
 //!
-//! The default routes of the main table serve only to find gateways. Which of them the host itself prefers is of no
-//! consequence to balanced flows. Every other route of the main table wins over balancing.
+//! The default routes of the main table are used only to find gateways. Which of them the host prefers does not
+//! affect balanced flows. All other routes of the main table take precedence over balancing.
 
 mod advertised;
 mod carrier;
@@ -56,22 +56,22 @@ use crate::slots::Slots;
 pub struct Snapshot {
     /// By name.
     pub devices: BTreeMap<String, Device>,
-    /// Of the main and local tables, and default routes of others; but for those of masses.
+    /// Routes of the main and local tables, and default routes in tables of others; without those of masses.
     pub routes: Vec<HostRoute>,
-    /// Of the main table: what many prefixes have in common.
+    /// Groups of prefixes in the main table that have the same route.
     pub masses: Vec<Mass>,
-    /// Prefixes that the main table leads to.
+    /// Number of prefixes in the main table.
     pub prefixes: usize,
-    /// The data path's table has no room for masses: [`ROUTES_MAX`].
+    /// Whether the data path's table has no room for masses: [`ROUTES_MAX`].
     pub beyond_room: bool,
-    /// Of others, in the order in which the kernel looks at them.
+    /// Routing rules of others, in the order in which the kernel looks them up.
     pub rules: Vec<ForeignRule>,
-    /// Devices that share another's wire under a hardware address of their own.
+    /// Devices on top of others, with a hardware address of their own.
     pub above: Vec<Above>,
 }
 
-/// A device above another (macvlan), such as a virtual router's: up, and with an address. A virtual router that is not the
-/// master has none, and what is for its hardware address is the master's.
+/// A device on top of another (macvlan), such as that of a virtual router: up, and with an address. If a virtual router is not the
+/// master, its device has no address, and packets to its hardware address are the master's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Above {
     /// Its own index.
@@ -87,33 +87,33 @@ pub struct Above {
 pub struct Device {
     /// Its index.
     pub ifindex: u32,
-    /// Administratively up, with carrier, and sending.
+    /// Whether it is up, with carrier, and sending.
     pub running: bool,
-    /// In bytes of IP packet.
+    /// In bytes of IP packets.
     pub mtu: u32,
-    /// Packets begin with the IP header: PPP, WireGuard, tun.
+    /// Whether packets begin with the IP header: PPP, WireGuard, tun.
     pub layer3: bool,
-    /// Asks for the hardware addresses of its neighbours.
+    /// Whether it resolves the hardware addresses of neighbours.
     pub resolves: bool,
-    /// Those of global scope that new flows may have, the best first, each with its network's length.
+    /// Addresses of global scope for new flows, the best first, each with the length of its network.
     pub addresses: Vec<Prefix>,
-    /// Every address of global scope that the host answers at.
+    /// All addresses of global scope at which the host answers.
     pub every_address: Vec<IpAddr>,
-    /// Of those of IPv6, the ones that new flows have only where there is no other (RFC 4862 section 5.5.4).
+    /// IPv6 addresses that new flows use only if there is no other (RFC 4862 section 5.5.4).
     pub deprecated: Vec<IpAddr>,
-    /// By routers of its segment.
+    /// Prefixes that routers on its segment advertise.
     pub advertised: Vec<Advertised>,
-    /// What its link has used last of IPv6.
+    /// The IPv6 address and router that its link used last.
     pub in_use: InUse,
-    /// Of its lease.
+    /// Resolvers of its lease.
     pub resolvers: Vec<IpAddr>,
-    /// Of its lease.
+    /// Router of its lease.
     pub lease_router: Option<IpAddr>,
     /// `bridge`, `wireguard`, `veth`, ...; empty for a network card.
     pub kind: String,
-    /// The bridge, bond or the like that this device is a port of: it takes all packets from it, and has the addresses.
+    /// The bridge, bond or similar device of which this one is a port. It gets all packets of the port, and has the addresses.
     pub master: Option<Master>,
-    /// Addresses of IPv6 that another host was found to have (RFC 4862 section 5.4).
+    /// IPv6 addresses that another host on the segment has (RFC 4862 section 5.4).
     pub disputed: Vec<IpAddr>,
 }
 
@@ -126,55 +126,56 @@ pub struct Master {
     pub kind: String,
 }
 
-/// A route of the host's.
+/// A route of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoute {
-    /// The table it stands in.
+    /// Its table.
     pub table: u32,
-    /// Destinations it is for.
+    /// Its destinations.
     pub prefix: Prefix,
-    /// What becomes of packets there.
+    /// What happens to packets to these.
     pub kind: RouteKind,
-    /// The smallest goes first.
+    /// Routes with a smaller metric come first.
     pub metric: u32,
-    /// The address that the host itself sends from, if the route names one.
+    /// The source address for the host's own packets, if the route has one.
     pub source: Option<IpAddr>,
-    /// Several for a multipath route.
+    /// Next hops; several for a multipath route.
     pub hops: Vec<Hop>,
-    /// It was made by a program that takes leases.
+    /// Whether a DHCP client or the like made it.
     pub of_lease: bool,
 }
 
-/// The best route of many prefixes that all have the same routes, as a full table of the internet has. Nobody lists them.
+/// The best route of a group of many prefixes that have the same routes, as in a full table of the internet. The prefixes are not
+/// listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mass {
     /// Which one it is.
     pub key: MassKey,
-    /// But for its destination.
+    /// The route, without its destination.
     pub route: HostRoute,
 }
 
-/// The place of a mass among all, and which of those that had the place it is.
+/// The index of a mass, and a generation that tells apart those that had the index one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MassKey(pub u32, pub u32);
 
-/// What becomes of the packets of a route.
+/// What happens to the packets of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RouteKind {
-    /// They are forwarded by its hops.
+    /// They are forwarded to its next hops.
     Unicast,
-    /// Nobody gets them: unreachable, or a black hole.
+    /// They are dropped: unreachable, or a blackhole.
     Nowhere,
-    /// Local, broadcast and so on: only the kernel itself knows what to do.
+    /// Local, broadcast and others: they are left to the kernel.
     Kernel,
 }
 
 /// One next hop of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hop {
-    /// Of the device.
+    /// Index of the device.
     pub ifindex: u32,
-    /// The router; none for neighbours.
+    /// The router; none for directly connected destinations.
     pub via: Option<IpAddr>,
 }
 
@@ -185,7 +186,7 @@ impl Device {
         own.any(|prefix| prefix.address == address)
     }
 
-    /// The best.
+    /// The best address for new flows.
     pub fn first_address(&self, family: Family) -> Option<IpAddr> {
         let mut addresses = self.addresses.iter();
         let first = addresses.find(|prefix| prefix.family() == family);
@@ -194,7 +195,7 @@ impl Device {
 }
 
 impl Snapshot {
-    /// The device whose wire this one shares, which may be itself.
+    /// The device on whose wire this one sends, which may be itself.
     fn below(&self, ifindex: u32) -> u32 {
         let above = self.above.iter().find(|above| above.ifindex == ifindex);
         above.map_or(ifindex, |above| above.below)
@@ -206,8 +207,8 @@ impl Snapshot {
         routes.any(|route| route.table == TABLE_LOCAL && route.prefix == own)
     }
 
-    /// The default routes through a device: of the main table first, then of any but our own. Of those with one metric, what
-    /// somebody wrote himself comes first.
+    /// The default routes through a device: those of the main table first, then those of others' tables. Of equal metrics, a route
+    /// of an administrator comes first.
     fn default_routes(&self, ifindex: u32, family: Family) -> Vec<(&HostRoute, Hop)> {
         let is_default = |route: &&HostRoute| {
             route.prefix == Prefix::everything(family)
@@ -224,7 +225,7 @@ impl Snapshot {
     }
 }
 
-/// Why a link cannot be used as the host stands.
+/// Why a link cannot be used at present.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Missing {
@@ -253,7 +254,7 @@ pub enum Missing {
     },
 }
 
-/// Of a link's next hop, in the configuration.
+/// The configuration key for a link's gateway.
 fn gateway_key(family: Family) -> &'static str {
     match family {
         Family::V4 => "gateway",
@@ -274,34 +275,34 @@ impl Missing {
     }
 }
 
-/// A link as the host shows it.
+/// The state of a link on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkView {
-    /// Of its device, if that exists.
+    /// Index of its device, if that exists.
     pub ifindex: Option<u32>,
-    /// The device is up and has carrier.
+    /// Whether the device is up and has carrier.
     pub running: bool,
-    /// How it leads to the internet.
+    /// Its path to the internet.
     pub paths: PerFamily<PathView>,
 }
 
-/// A link for one family, as the host shows it.
+/// The state of a link on the host, for one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathView {
-    /// Addresses and gateway stay known while a cable is out.
+    /// Addresses and gateway are kept while a cable is unplugged.
     pub path: Result<LinkPath, Missing>,
-    /// Whom to ask whether the link works, and how much of the way that proves. Never empty.
+    /// Probe targets, and how much of the path each proves. Never empty.
     pub targets: Vec<(ProbeTarget, Reach)>,
-    /// Who resolves the names of pages.
+    /// Resolvers for the names of pages.
     pub resolvers: Vec<IpAddr>,
-    /// Other addresses that the device has: flows that have one of them keep it.
+    /// Other addresses of the device. Flows that use one of these keep it.
     pub others: Vec<IpAddr>,
-    /// What is missing, where the path is that of before.
+    /// What is missing at present, if the former path is kept.
     pub lacks: Option<Lack>,
 }
 
 impl PathView {
-    /// Who may be asked how long packets may be, beyond the link.
+    /// Far hosts that may be probed for the path MTU.
     pub fn far_hosts(&self) -> Vec<IpAddr> {
         let far = self
             .targets
@@ -313,7 +314,7 @@ impl PathView {
 }
 
 impl LinkView {
-    /// As the balancer has it.
+    /// The state for the balancer.
     pub fn state(&self, family: Family) -> LinkState {
         let path = &self.paths[family];
         match &path.path {
@@ -329,54 +330,54 @@ impl LinkView {
         self.paths[family].path.as_ref().ok()
     }
 
-    /// The same while its device runs.
+    /// The same, but only while its device is running.
     pub fn usable(&self, family: Family) -> Option<&LinkPath> {
         self.path(family).filter(|_| self.running)
     }
 }
 
-/// How a program is to be attached to a device.
+/// How a program has to be attached to a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// What the device is called.
+    /// The name of the device.
     pub device: String,
-    /// What the device is to the gateway.
+    /// The role of the device in the gateway.
     pub role: Role,
-    /// Packets begin with the IP header.
+    /// Whether packets begin with the IP header.
     pub layer3: bool,
-    /// In bytes of IP packet.
+    /// In bytes of IP packets.
     pub mtu: u32,
 }
 
 /// What the data path must know of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Desired {
-    /// How each link stands.
+    /// The state of each link.
     pub links: BTreeMap<LinkId, LinkView>,
     /// By ifindex.
     pub attachments: BTreeMap<u32, Attachment>,
     /// Sorted by prefix, each prefix once.
     pub routes: Vec<Route>,
-    /// What becomes of the prefixes of masses.
+    /// The verdicts for the prefixes of masses.
     pub masses: Vec<(MassKey, Verdict)>,
-    /// There is no room for masses: what has no entry is the kernel's.
+    /// Whether there is no room for masses. Then destinations without an entry are left to the kernel.
     pub beyond_room: bool,
-    /// LAN devices that the host does not have.
+    /// LAN devices that do not exist.
     pub absent_lan: Vec<String>,
     /// Routing rules of others.
     pub rules: Vec<ForeignRule>,
-    /// Some of them may speak of packets of the LAN.
+    /// Whether some of these rules may apply to packets of the LAN.
     pub ask_kernel: bool,
-    /// The kernel's answer does not tell of one of them: [`rules::hide_one`].
+    /// Whether the kernel's answer to programs misses one of these rules: [`rules::hide_one`].
     pub hides_rule: bool,
-    /// What the data path is not told.
+    /// The part that only the host's own routing needs.
     pub beside: Beside,
-    /// Hardware addresses of devices above ours, each with the index of ours.
+    /// Hardware addresses of devices on top of ours, each with the index of ours.
     pub own_macs: BTreeSet<(u32, [u8; 6])>,
 }
 
 impl Desired {
-    /// From what is configured and what the host has.
+    /// Derives it from the configuration and the state of the host.
     pub fn derive(config: &Config, slots: &Slots, host: &Snapshot) -> Self {
         let mut links: BTreeMap<_, _> = config
             .links
@@ -413,7 +414,7 @@ impl Desired {
         }
     }
 
-    /// What the host itself can be told: nothing is routed from an address that it does not have.
+    /// The part that can be applied to the host: without paths whose address the host does not have.
     pub fn of_host(&self) -> Self {
         let mut here = self.clone();
         for (family, path) in here
@@ -428,7 +429,7 @@ impl Desired {
         here
     }
 
-    /// The devices of the links, and whether they run.
+    /// The devices of the links, and whether they are running.
     pub fn running(&self) -> Running {
         let views = self.links.values();
         views
@@ -437,8 +438,8 @@ impl Desired {
     }
 }
 
-/// Links whose networks overlap are on one segment, as two ports of a modem are: whoever is on it may send what is for one of them to
-/// the other's device.
+/// Marks links whose networks overlap as on one segment, as with two ports of a modem. Hosts on it may send packets for one of the
+/// links to the other's device.
 fn share_segments(host: &Snapshot, links: &mut BTreeMap<LinkId, LinkView>) {
     for family in Family::ALL {
         let network = |view: &LinkView| {
@@ -495,7 +496,7 @@ fn others(device: Option<&Device>, path: Option<&LinkPath>, family: Family) -> V
         .collect()
 }
 
-/// Those of the lease, whom a captive portal lets be asked, before public ones.
+/// Resolvers of the lease, which a captive portal usually lets pass, and then public ones.
 fn resolvers(device: Option<&Device>, family: Family) -> Vec<IpAddr> {
     let own = device.map_or(&[][..], |device| &device.resolvers);
     let all = own.iter().copied().chain(RESOLVERS[family.index()]);
@@ -503,8 +504,8 @@ fn resolvers(device: Option<&Device>, family: Family) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Those of the configuration, and what the lease and the default route name unless the configuration says all. What is
-/// in the link's own network proves nothing of the internet.
+/// Targets of the configuration, and those that follow from the lease and the default route, unless the configuration replaces
+/// them. A target in the link's own network proves nothing about the internet.
 fn targets(
     link: &Link,
     device: Option<&Device>,
@@ -569,7 +570,7 @@ fn link_path(
     if let (Family::V6, Ok(external)) = (family, &external) {
         default = default.map(|chosen| choice::router_of(device, *external, chosen, &defaults));
     }
-    // Every link is of IPv4 until it is known better; one of IPv6 begins with an address.
+    // Every link counts as IPv4 until it has an address; a family of IPv6 begins with an address.
     if family == Family::V6 && external == Err(Missing::Address(family)) {
         return Err(Missing::Address(family));
     }
@@ -578,7 +579,7 @@ fn link_path(
         .filter(|router| default.is_none() && !device.layer3 && Family::from(*router) == family);
     let of_route = default.and_then(|(_, hop)| hop.via);
     let gateway = link.gateway[family].or(of_route).or(of_lease);
-    // On Ethernet a default route without a gateway says that every destination is a neighbour (proxy ARP, RFC 1027).
+    // On Ethernet, a default route without a gateway means that every destination is a neighbour (proxy ARP, RFC 1027).
     if gateway.is_none() && default.is_none() && !device.layer3 {
         return Err(Missing::Gateway(family));
     }
@@ -597,7 +598,7 @@ fn link_path(
     })
 }
 
-/// The configured address, or the one the default route prefers, or the best.
+/// The configured address, or the source address of the default route, or the best one.
 fn external(
     link: &Link,
     device: &Device,
@@ -616,8 +617,8 @@ fn external(
     }
 }
 
-/// A network that is on both sides cannot be told apart. Of IPv6 anybody on the segment can advertise one of the LAN's: that
-/// matters only where the link has no other address.
+/// The error of a network that is both in the LAN and on the link, where it is ambiguous. In IPv6 any host on the segment can
+/// advertise a network of the LAN, so that is an error only if the link has no other address.
 fn overlap(config: &Config, wan: &Device, host: &Snapshot, family: Family) -> Option<Missing> {
     let own = wan.addresses.iter().filter(|own| own.family() == family);
     let overlaps = own.map(|own| {
@@ -634,7 +635,7 @@ fn overlap(config: &Config, wan: &Device, host: &Snapshot, family: Family) -> Op
     }
 }
 
-/// The network of a LAN device that is also there.
+/// The network of a LAN device that overlaps with this one.
 fn lan_network<'a>(
     config: &'a Config,
     host: &Snapshot,
@@ -647,7 +648,7 @@ fn lan_network<'a>(
     })
 }
 
-/// The routes by devices of the LAN.
+/// The routes through LAN devices.
 pub fn lan_routes(config: &Config, host: &Snapshot) -> Vec<Route> {
     let slots = Slots::default().assign(config.names());
     let all = routes(&roles(config, &slots, host), host).into_iter();
@@ -655,7 +656,7 @@ pub fn lan_routes(config: &Config, host: &Snapshot) -> Vec<Route> {
         .collect()
 }
 
-/// What each rule of others has to do with packets of the LAN.
+/// Whether each rule of others may apply to packets of the LAN.
 pub fn rules_of_lan<'a>(
     config: &Config,
     host: &'a Snapshot,
@@ -671,7 +672,7 @@ pub fn rules_of_lan<'a>(
         let mut devices = config.lan.iter().filter_map(|name| host.devices.get(name));
         devices.any(|device| device.ifindex == hop.ifindex)
     };
-    // Any source may be one of those.
+    // Any source is possible there.
     if host
         .masses
         .iter()
@@ -688,8 +689,8 @@ pub fn rules_of_lan<'a>(
     })
 }
 
-/// Roles by ifindex of the configured devices that exist. Ports have none: what a program took from them would never reach
-/// their bridge.
+/// Roles of the configured devices that exist, by ifindex. Ports of a bridge or bond have none, because packets that a program
+/// takes from a port never reach its bridge.
 fn roles(config: &Config, slots: &Slots, host: &Snapshot) -> BTreeMap<u32, Role> {
     let device = |name: &String| {
         let device = host.devices.get(name);
@@ -725,7 +726,7 @@ fn attachments(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeMap<u32, At
         .collect()
 }
 
-/// A device that has a role is no part of another.
+/// The devices on top of ours, without those that have a role of their own.
 fn own_macs(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeSet<(u32, [u8; 6])> {
     let has_role = |ifindex| roles.contains_key(ifindex);
     let parts = host.above.iter();
@@ -733,7 +734,7 @@ fn own_macs(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeSet<(u32, [u8;
     parts.map(|above| (above.below, above.mac)).collect()
 }
 
-/// Specific routes of the main table, lowest metric first, and what is local to the host, which wins.
+/// Specific routes of the main table, lowest metric first, and local addresses of the host, which take precedence.
 fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
     let mut by_rank: Vec<&HostRoute> = host
         .routes
@@ -743,7 +744,7 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
         })
         .filter(|route| !route.prefix.is_of_line())
         .collect();
-    // What is both sides' is the LAN's: anybody on the segment of a link can advertise it there.
+    // If both sides have it, it is the LAN's, because any host on the segment of a link can advertise it there.
     let is_lans = |route: &HostRoute| {
         let mut hops = route.hops.iter();
         hops.any(|hop| matches!(roles.get(&hop.ifindex), Some(Role::Lan { .. })))
@@ -772,7 +773,7 @@ fn masses(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<(MassKey, Verdict
     host.masses.iter().map(verdict).collect()
 }
 
-/// What no router forwards: multicast, broadcast, and the addresses of one line alone, which every device of IPv6 has.
+/// Destinations that no router forwards: multicast, broadcast, and link-local addresses, which every IPv6 device has.
 fn never_forwarded() -> [Prefix; 4] {
     [
         Prefix::new(IpAddr::from([224, 0, 0, 0]), 4),
@@ -782,7 +783,7 @@ fn never_forwarded() -> [Prefix; 4] {
     ]
 }
 
-/// Of an address or a network on a device above one of ours that is the device's own.
+/// The verdict for a route. An address or network of a device on top of one of ours belongs to ours.
 fn verdict(roles: &BTreeMap<u32, Role>, host: &Snapshot, route: &HostRoute) -> Verdict {
     let place = |hop: &Hop| match roles.contains_key(&hop.ifindex) {
         true => *hop,
@@ -814,7 +815,7 @@ fn verdict(roles: &BTreeMap<u32, Role>, host: &Snapshot, route: &HostRoute) -> V
     }
 }
 
-/// Devices of the configuration that this host does not have, a line each. They join when they come.
+/// Devices of the configuration that do not exist, a line each. They are used as soon as they appear.
 pub fn absent_devices(config: &Config, host: &Snapshot) -> Vec<String> {
     let lan = config
         .lan
@@ -842,8 +843,8 @@ pub fn absent_devices(config: &Config, host: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// Refuses networks that are on both sides, and networks of the LAN that do not fit into a link's prefix: waiting does not
-/// cure that.
+/// Refuses networks that are on both sides, and networks of the LAN that do not fit into a link's prefix, because these do not go
+/// away by waiting.
 pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
     for link in &config.links {
         let view = link_view(config, link, host);

@@ -1,8 +1,10 @@
-//! What the kernel needs besides a default route to send by one link, and to forward beside the links.
+//! Specific routes of links: what the kernel needs, besides a default route, to send over a particular link, and to forward beside
+//! the links.
 //!
-//! The main table leads to a network by one link, though two may have it (two sticks of one make, two ports of one modem). What
-//! is bound to a link finds the neighbours and routers there by that link's own routes. Where another link has part of such a
-//! network, these come before the main table, without what the main table routes elsewhere within them.
+//! If two links have the same network (two sticks of the same make, two ports of one modem), the main table routes it over one of
+//! them. Packets that are bound to a link reach the neighbours and routers of that network by the link's own routes. If another
+//! link has part of such a network, these routes come before the main table, except for what the main table routes elsewhere within
+//! the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,26 +17,26 @@ use crate::config::{Config, Link};
 use crate::plane::LinkId;
 use crate::slots::Slots;
 
-/// Routes of one link that are known beside its default route; of more, those to neighbours alone.
+/// Maximum number of specific routes of one link. If there are more, only those to neighbours are used.
 const ROUTES_MAX: usize = 256;
-/// Networks of the internet's that are told apart behind devices of others.
+/// Maximum number of public networks behind devices of others.
 const PUBLIC_MAX: usize = 256;
 
-/// Of the host's routing, what is not for the data path.
+/// The part of the host's routing that the data path does not need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// Of each link that has a device.
+    /// For each link that has a device.
     pub links: BTreeMap<LinkId, Own>,
-    /// Networks of public addresses that are routed to devices which are neither LAN nor link, with the device's name.
+    /// Public networks that are routed to devices which are neither LAN nor link, with the device's name.
     pub public: BTreeSet<(String, Prefix)>,
 }
 
-/// A link's own.
+/// Addresses and routes of one link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Own {
-    /// Of its device.
+    /// Index of its device.
     pub ifindex: u32,
-    /// Every address that the host answers at, secondary and deprecated ones too.
+    /// Every address at which the host answers, including secondary and deprecated ones.
     pub addresses: Vec<IpAddr>,
     /// Specific routes through its device.
     pub near: PerFamily<Near>,
@@ -45,21 +47,21 @@ pub struct Own {
 pub struct Near {
     /// By destination.
     pub routes: BTreeMap<Prefix, NearRoute>,
-    /// The main table leads to some of these destinations by another link.
+    /// Whether the main table routes some of these destinations over another link.
     pub contested: bool,
 }
 
-/// Where packets for a destination go.
+/// Where packets to a destination are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NearRoute {
     /// Through the link's device.
     Through {
-        /// As the main table has it.
+        /// The next hop of the main table.
         hop: Hop,
-        /// Which the host itself sends from.
+        /// Source address of the host's own packets.
         source: Option<IpAddr>,
     },
-    /// Through a device that is no link, though the network around is the link's.
+    /// Through a device that is no link, although the network around it is the link's.
     Elsewhere,
 }
 
@@ -106,7 +108,7 @@ impl Beside {
 }
 
 impl Beside {
-    /// The links that share a network of IPv4 with another.
+    /// The links that share an IPv4 network with another link.
     pub fn contested<'a>(&self, config: &'a Config, slots: &Slots) -> Vec<&'a Link> {
         let contested = config.links.iter().filter(|link| {
             let own = slots.id(&link.name).and_then(|id| self.links.get(&id));
@@ -156,7 +158,7 @@ impl Near {
     }
 }
 
-/// Those of the main table but for default routes, the best of each destination first.
+/// The routes of the main table without default routes, the best of each destination first.
 fn main_routes(host: &Snapshot) -> ByPrefix<'_> {
     let mut main = ByPrefix::new();
     let routes = host.routes.iter().filter(|route| {
@@ -176,7 +178,7 @@ fn is_through(route: &HostRoute, ifindex: u32) -> bool {
     route.kind == RouteKind::Unicast && hops.any(|hop| hop.ifindex == ifindex)
 }
 
-/// A network and all within it.
+/// A network and all networks within it.
 fn within<'a, 'b>(
     main: &'b ByPrefix<'a>,
     network: Prefix,
@@ -185,7 +187,7 @@ fn within<'a, 'b>(
     inside.take_while(move |(prefix, _)| network.overlaps(**prefix))
 }
 
-/// All of it may be routed in the internet: of IPv6, global unicast (RFC 4291).
+/// Whether all of it may be routed on the internet; in IPv6, whether it is global unicast (RFC 4291).
 fn is_public(network: Prefix) -> bool {
     let is_global = match network.address {
         IpAddr::V4(v4) => !v4.is_unspecified() && !v4.is_loopback() && !v4.is_multicast(),

@@ -1,4 +1,4 @@
-//! What the kernel says over rtnetlink, turned into a [`Snapshot`].
+//! Reads the state of the host by rtnetlink into a [`Snapshot`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,13 +31,13 @@ use super::prefix::Prefix;
 use super::{Above, Device, HostRoute, MassKey, Master, Snapshot};
 use crate::plane::{Route, RouteTable, Verdict};
 
-/// Changes come in bursts (a device that appears brings its addresses, then its routes): wait until one is over.
+/// Changes come in bursts (a new device, then its addresses, then its routes). A burst is over after this time without a change.
 const QUIET: Duration = Duration::from_millis(20);
-/// A host whose routes never rest is looked at this often all the same.
+/// A host whose routes change all the time is inspected this often.
 const BURST_MAX: Duration = Duration::from_millis(200);
-/// Not there on a kernel without IPv6, which would tell of other families instead.
+/// Does not exist on a kernel without IPv6, which would return other families instead.
 pub(super) const IPV6: &str = "/proc/sys/net/ipv6";
-/// Routes are followed by a thread of their own.
+/// Without routes, which a thread of their own follows.
 const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
@@ -47,18 +47,18 @@ const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Tc,
 ];
 
-/// A netlink connection of the network namespace it was made in, driven by a task of the current runtime.
+/// A netlink connection of the network namespace in which it was created, driven by a task of the current runtime.
 pub struct Netlink {
     pub(crate) handle: rtnetlink::Handle,
     task: AbortHandle,
-    /// Of routes; none: they are read anew each time.
+    /// Follows the routes; none: they are read for each snapshot.
     fib: OnceLock<Fib>,
-    /// Of routers; none: nobody knows whose prefixes are.
+    /// Receives router advertisements; none: the routers of prefixes are unknown.
     routers: OnceLock<Mutex<Listener>>,
 }
 
 impl Netlink {
-    /// For requests about the thread's namespace.
+    /// For the thread's network namespace.
     pub fn connect() -> anyhow::Result<Self> {
         let (connection, handle, _) =
             rtnetlink::new_connection().context("open a netlink socket")?;
@@ -70,7 +70,7 @@ impl Netlink {
         })
     }
 
-    /// Devices, addresses and routes as they stand.
+    /// The present devices, addresses, routes and rules.
     pub async fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let links: Vec<_> = self
             .handle
@@ -148,7 +148,7 @@ impl Netlink {
         })
     }
 
-    /// What routers have advertised, and asks those of default routes.
+    /// Adds what routers have advertised, and sends solicitations on devices with default routes.
     fn hear_routers(
         &self,
         devices: &mut BTreeMap<String, Device>,
@@ -180,7 +180,7 @@ impl Netlink {
         }
     }
 
-    /// Our own routes of a family, in tables of our own, of all instances.
+    /// Our own routes of a family, in our tables of all instances.
     pub(crate) async fn own_routes(&self, family: Family) -> anyhow::Result<Vec<RouteMessage>> {
         let mut own = match self.fib.get() {
             Some(fib) => fib.own().await?,
@@ -194,7 +194,7 @@ impl Netlink {
         Ok(own)
     }
 
-    /// Begins to follow routes, if that has not begun.
+    /// The thread that follows routes, which is started by the first call.
     fn fib(&self) -> anyhow::Result<&Fib> {
         if let Some(fib) = self.fib.get() {
             return Ok(fib);
@@ -203,12 +203,12 @@ impl Netlink {
         Ok(self.fib.get_or_init(|| fib))
     }
 
-    /// Has the data path's table of destinations written beside this.
+    /// Lets that thread write the data path's table of destinations.
     pub(crate) fn write_routes(&self, table: RouteTable) -> anyhow::Result<()> {
         self.fib()?.write(table)
     }
 
-    /// What the table is to hold.
+    /// Sets the content of that table.
     pub(crate) fn tell_routes(
         &self,
         few: &[Route],
@@ -224,7 +224,7 @@ impl Drop for Netlink {
     }
 }
 
-/// Tells when devices, addresses, routes or rules have changed.
+/// Reports changes of devices, addresses, routes or rules.
 pub struct Monitor {
     messages: BoxStream<'static, ()>,
     routes: Arc<Notify>,
@@ -234,9 +234,9 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// For changes of the thread's namespace, of whose routes `netlink` follows.
+    /// For changes in the thread's network namespace; `netlink` follows its routes.
     pub fn connect(netlink: &Netlink) -> anyhow::Result<Self> {
-        // Not there on a kernel without IPv6.
+        // Does not exist on a kernel without IPv6.
         if let Ok(routers) = Listener::open() {
             netlink.routers.get_or_init(|| Mutex::new(routers));
         }
@@ -252,12 +252,13 @@ impl Monitor {
         })
     }
 
-    /// Sees within a tenth of a second when one of these devices, by ifindex, runs or stops; of all others when the kernel tells.
+    /// Polls these devices, by ifindex, so that a change is noticed within a tenth of a second. For other devices the kernel's
+    /// notification is awaited.
     pub fn watch(&mut self, known: Running) {
         self.carriers.watch(known);
     }
 
-    /// Where nothing is carried, within three tenths.
+    /// While nothing is carried, within three tenths.
     pub fn rest(&mut self, is_quiet: bool) {
         self.carriers.rest(is_quiet);
     }
@@ -282,7 +283,7 @@ impl Monitor {
     }
 }
 
-/// Changes under way: over when none came for a while, or when it has lasted long enough.
+/// A burst of changes: it is over after a time without a change, or when it has lasted too long.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
     quiet_at: Instant,
@@ -339,7 +340,8 @@ fn kind_of(infos: &[LinkInfo]) -> Option<String> {
     })
 }
 
-/// Whose ports the devices are. A VRF takes no packets from its devices: it only has them routed by another table.
+/// Sets the masters of devices. A VRF does not count: it takes no packets from its devices, but only has them routed by another
+/// table.
 fn tell_masters(devices: &mut BTreeMap<String, Device>, messages: &[LinkMessage]) {
     let masters: BTreeMap<u32, Master> = devices
         .iter()
@@ -364,7 +366,7 @@ fn tell_masters(devices: &mut BTreeMap<String, Device>, messages: &[LinkMessage]
     }
 }
 
-/// The index of a device below in another namespace means nothing here.
+/// A device on top of another one. If that is in another namespace, its index means nothing here.
 fn above(message: &LinkMessage) -> Option<Above> {
     let (mut is_above, mut below, mut mac) = (false, None, None);
     for attribute in &message.attributes {
@@ -397,7 +399,7 @@ struct Addressed {
     preference: Preference,
 }
 
-/// Those that new flows may have. The kernel lists the youngest of IPv6 first; the oldest was there when all worked.
+/// Addresses for new flows. The kernel lists the youngest IPv6 address first, but the oldest is preferred here.
 fn by_preference(messages: &[AddressMessage]) -> Vec<Addressed> {
     let usable = messages.iter().filter_map(address);
     let (mut all, mut v6): (Vec<_>, Vec<_>) =
@@ -408,20 +410,21 @@ fn by_preference(messages: &[AddressMessage]) -> Vec<Addressed> {
     all
 }
 
-/// Which of a device's addresses go first (RFC 6724 sections 3.1 and 5): what the internet may answer to, and what lasts.
+/// The order of a device's addresses (RFC 6724 sections 3.1 and 5): addresses that the internet can answer, and that last, come
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Preference {
     Lasting,
-    /// Of IPv6, for a day or so, to be told less by (RFC 8981).
+    /// IPv6: changes every day or so, for privacy (RFC 8981).
     Temporary,
-    /// Of IPv6, for a site alone (RFC 4193).
+    /// IPv6: unique local (RFC 4193).
     UniqueLocal,
-    /// Of IPv6, for what has it already, and where there is no other (RFC 4862 section 5.5.4).
+    /// IPv6: only for flows that have it already, or if there is no other (RFC 4862 section 5.5.4).
     Deprecated,
 }
 
-/// An address that a host of the internet or the LAN may talk to: of IPv4, primary ones only; of IPv6, none that has yet to be
-/// found unique.
+/// An address that hosts of the internet or the LAN may use: in IPv4, only primary ones; in IPv6, not those that are still being
+/// checked for duplicates.
 fn address(message: &AddressMessage) -> Option<Addressed> {
     let header = &message.header;
     let is = |flag: AddressHeaderFlags| header.flags.contains(flag);
@@ -439,7 +442,7 @@ fn address(message: &AddressMessage) -> Option<Addressed> {
     let preference = match address {
         IpAddr::V6(_) if is(AddressHeaderFlags::Deprecated) => Preference::Deprecated,
         IpAddr::V6(v6) if v6.is_unique_local() => Preference::UniqueLocal,
-        // The flag that stands for a secondary address of IPv4 (linux/if_addr.h).
+        // In IPv6 the flag for secondary IPv4 addresses means a temporary address (linux/if_addr.h).
         IpAddr::V6(_) if is(AddressHeaderFlags::Secondary) => Preference::Temporary,
         _ => Preference::Lasting,
     };
@@ -450,7 +453,7 @@ fn address(message: &AddressMessage) -> Option<Addressed> {
     })
 }
 
-/// An address that another host of the line has.
+/// An address that another host on the segment has, too.
 fn disputed(message: &AddressMessage) -> Option<IpAddr> {
     let failed = message.header.flags.contains(AddressHeaderFlags::Dadfailed);
     message
@@ -462,7 +465,7 @@ fn disputed(message: &AddressMessage) -> Option<IpAddr> {
         })
 }
 
-/// Device and address, if it is known beyond the host's own lines, or is to be.
+/// Device and address, if the address is valid beyond the segment, or will be.
 fn own_address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
     let header = &message.header;
     let is_taken = header.flags.contains(AddressHeaderFlags::Dadfailed);
@@ -471,7 +474,7 @@ fn own_address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
     Some((header.index, address))
 }
 
-/// The host's own end.
+/// The host's own address.
 fn local(message: &AddressMessage) -> Option<IpAddr> {
     let mut local = None;
     let mut peer = None;

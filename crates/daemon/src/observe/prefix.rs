@@ -6,19 +6,19 @@ use anabranch_core::Family;
 /// An address with a prefix length: a network, or a host's address within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// Host bits may be set.
+    /// Bits beyond the length may be set.
     pub address: IpAddr,
     /// In bits.
     pub length: u8,
 }
 
 impl Prefix {
-    /// As given, host bits included.
+    /// As given, including bits beyond the length.
     pub fn new(address: IpAddr, length: u8) -> Self {
         Self { address, length }
     }
 
-    /// One address alone.
+    /// A single address.
     pub fn host(address: IpAddr) -> Self {
         Self::new(address, if address.is_ipv4() { 32 } else { 128 })
     }
@@ -31,17 +31,17 @@ impl Prefix {
         }
     }
 
-    /// Of its address.
+    /// The family of its address.
     pub fn family(self) -> Family {
         self.address.into()
     }
 
-    /// Within one line alone (RFC 4291 section 2.5.6), where any device may have it.
+    /// Whether it is link-local (RFC 4291 section 2.5.6), so that any device may have it.
     pub fn is_of_line(self) -> bool {
         matches!(self.address, IpAddr::V6(v6) if v6.is_unicast_link_local())
     }
 
-    /// The same network without host bits.
+    /// The same network without bits beyond the length.
     pub fn network(self) -> Self {
         let address = match self.address {
             IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() & mask(self.length, 32) as u32).into()),

@@ -1,4 +1,4 @@
-//! What links without NAT presume of the world beyond them, which no look at this host can prove.
+//! Conditions for links without NAT that cannot be checked on this host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ const PRIVATE: [(IpAddr, u8); 6] = [
     (IpAddr::V6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0)), 7),
 ];
 
-/// Warns of networks of the LAN that cannot be known beyond a link without NAT, and tells of the others what has to be true
+/// Warns of networks of the LAN that cannot be routed beyond a link without NAT, and notes for the others what must be configured
 /// there.
 pub fn remarks(config: &Config, host: &Snapshot) -> Vec<Remark> {
     let networks = lan_networks(config, host);
@@ -63,7 +63,7 @@ fn address(link: &Link, device: Option<&Device>, family: Family) -> Option<IpAdd
     link.address[family].or(first)
 }
 
-/// Those that routes lead to by LAN devices, each once.
+/// The networks that are routed to LAN devices, without duplicates.
 fn lan_networks(config: &Config, host: &Snapshot) -> Vec<Prefix> {
     lan_routes(config, host)
         .into_iter()
@@ -71,7 +71,7 @@ fn lan_networks(config: &Config, host: &Snapshot) -> Vec<Prefix> {
         .collect()
 }
 
-/// Part of it is private.
+/// Whether a part of it is private.
 pub(super) fn is_private(network: Prefix) -> bool {
     let private = PRIVATE.map(|(address, length)| Prefix::new(address, length));
     private.into_iter().any(|private| private.overlaps(network))

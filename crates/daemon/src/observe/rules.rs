@@ -1,7 +1,7 @@
 //! Routing rules (`ip rule`) of others: of an administrator, a VPN, a network manager.
 //!
-//! They win over what the gateway would do, wherever they stand before the main table. Packets of the LAN that the programs
-//! carry meet them only where the programs ask; so here it is told which of them may speak of such packets at all.
+//! They take precedence over the gateway if they come before the main table. Packets of the LAN that the programs carry are subject
+//! to them only if the programs query the kernel. So this module finds out which of them may apply to such packets at all.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,46 +19,46 @@ use super::netlink::{IPV6, Netlink};
 use super::{Prefix, TABLE_LOCAL, TABLE_MAIN};
 use crate::host::ids;
 
-/// Where the kernel has its rule for the main table.
+/// Priority of the kernel's rule for the main table.
 pub const MAIN_PRIORITY: u32 = 32_766;
-/// Those that the kernel begins with: priority and table.
+/// Priorities and tables of the rules that the kernel creates.
 const KERNELS_OWN: [(u32, u32); 3] = [
     (0, TABLE_LOCAL),
     (MAIN_PRIORITY, TABLE_MAIN),
     (32_767, libc::RT_TABLE_DEFAULT as u32),
 ];
-/// Whose packets that are only forwarded are, to the kernel.
+/// The user id that the kernel assumes for packets that are only forwarded.
 const FORWARDED_UID: u32 = 0;
 
-/// A rule that neither the kernel began with nor we made.
+/// A rule that neither the kernel nor the gateway has created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignRule {
-    /// As the kernel tells it.
+    /// The kernel's message.
     pub message: RuleMessage,
 }
 
-/// Where packets of the LAN come from.
+/// Properties of packets of the LAN.
 #[derive(Debug, Clone, Copy)]
 pub struct LanSide<'a> {
-    /// Names.
+    /// Names of the LAN devices.
     pub devices: &'a BTreeSet<String>,
-    /// Whose sources may be there.
+    /// Networks of their sources.
     pub networks: &'a [Prefix],
 }
 
-/// What a rule has to do with packets of the LAN.
+/// Whether a rule applies to packets of the LAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfLan {
-    /// It takes none.
+    /// To none.
     Never,
-    /// It may take some.
+    /// To some, perhaps.
     Maybe,
-    /// It may take some if netfilter marks them, which the programs' packets never meet.
+    /// Only to packets that netfilter has marked; packets that the programs carry never pass netfilter.
     IfMarked,
 }
 
 impl ForeignRule {
-    /// `None` for one of the kernel's or ours.
+    /// None for a rule of the kernel or of ours.
     fn of(message: RuleMessage) -> Option<Self> {
         let rule = Self { message };
         let is_ours = rule.protocol() == Some(RouteProtocol::Other(ids::PROTOCOL));
@@ -68,7 +68,7 @@ impl ForeignRule {
         (!is_ours && !is_kernels).then_some(rule)
     }
 
-    /// The smallest is looked at first.
+    /// Rules with smaller priorities are looked up first.
     pub fn priority(&self) -> u32 {
         let priority = self.find(|attribute| match attribute {
             RuleAttribute::Priority(priority) => Some(*priority),
@@ -77,7 +77,7 @@ impl ForeignRule {
         priority.unwrap_or(0)
     }
 
-    /// Of its packets.
+    /// The family of its packets.
     pub fn family(&self) -> Family {
         match self.message.header.family {
             AddressFamily::Inet6 => Family::V6,
@@ -85,7 +85,7 @@ impl ForeignRule {
         }
     }
 
-    /// Where it leads.
+    /// The table that it looks up.
     pub fn table(&self) -> u32 {
         let wide = self.find(|attribute| match attribute {
             RuleAttribute::Table(table) => Some(*table),
@@ -94,7 +94,7 @@ impl ForeignRule {
         wide.unwrap_or(self.message.header.table.into())
     }
 
-    /// The priority of the rule that it leads to, past those between.
+    /// The priority of the rule to which it jumps.
     pub fn leads_to(&self) -> Option<u32> {
         self.find(|attribute| match attribute {
             RuleAttribute::Goto(target) => Some(*target),
@@ -103,18 +103,18 @@ impl ForeignRule {
         .filter(|_| self.message.header.action == RuleAction::Goto)
     }
 
-    /// Takes what the rest of it does not describe.
+    /// Whether it matches everything that its other fields do not (`not`).
     pub fn is_inverted(&self) -> bool {
         self.message.header.flags.contains(RuleFlags::Invert)
     }
 
-    /// Leads to the main table but for its default routes.
+    /// Whether it looks up the main table without its default routes.
     fn spares_defaults(&self) -> bool {
         let attributes = &self.message.attributes;
         self.table() == TABLE_MAIN && attributes.contains(&RuleAttribute::SuppressPrefixLen(0))
     }
 
-    /// Takes packets wherever they come from and go to, unless by their mark.
+    /// Whether it matches all packets, whatever their addresses, except perhaps by their mark.
     fn takes_all(&self) -> bool {
         let header = &self.message.header;
         let selects = |attribute: &RuleAttribute| {
@@ -135,7 +135,7 @@ impl ForeignRule {
             && !self.message.attributes.iter().any(selects)
     }
 
-    /// What a packet that the programs balance may have to do with it.
+    /// Whether it may apply to packets that the programs balance.
     pub fn of_lan(&self, lan: LanSide<'_>) -> OfLan {
         let leads_on = matches!(self.message.header.action, RuleAction::Nop);
         if leads_on || !self.is_inverted() && self.excludes(lan) {
@@ -147,7 +147,7 @@ impl ForeignRule {
         }
     }
 
-    /// Something it asks for is true of no packet from the LAN.
+    /// Whether one of its fields matches no packet from the LAN.
     fn excludes(&self, lan: LanSide<'_>) -> bool {
         let attributes = &self.message.attributes;
         attributes.iter().any(|attribute| match attribute {
@@ -162,7 +162,7 @@ impl ForeignRule {
         })
     }
 
-    /// Mark and mask that it asks for.
+    /// The mark and mask that it matches.
     pub fn mark(&self) -> Option<(u32, u32)> {
         let mark = self.find(|attribute| match attribute {
             RuleAttribute::FwMark(mark) => Some(*mark),
@@ -175,7 +175,7 @@ impl ForeignRule {
         Some((mark, mask.unwrap_or(u32::MAX)))
     }
 
-    /// Takes less than every packet, or leads to less than the whole table.
+    /// Whether it does not match every packet, or does not use the whole table.
     fn selects(&self) -> bool {
         let header = &self.message.header;
         let is_plain = |attribute: &RuleAttribute| {
@@ -184,7 +184,7 @@ impl ForeignRule {
                 RuleAttribute::Priority(_)
                     | RuleAttribute::Table(_)
                     | RuleAttribute::Protocol(_)
-                    // The kernel writes what is not asked for as all ones.
+                    // The kernel writes a field that is not used as all ones.
                     | RuleAttribute::SuppressPrefixLen(u32::MAX)
             )
         };
@@ -208,7 +208,7 @@ impl ForeignRule {
 }
 
 impl fmt::Display for ForeignRule {
-    /// Like `ip rule` does, as far as it is known.
+    /// Like `ip rule`, as far as the fields are known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = &self.message.header;
         write!(f, "{}:", self.priority())?;
@@ -244,7 +244,7 @@ impl fmt::Display for ForeignRule {
 }
 
 impl Netlink {
-    /// Rules of others, of both families, in the order in which the kernel looks at them.
+    /// Rules of others, of both families, in the order in which the kernel looks them up.
     pub(super) async fn foreign_rules(&self) -> anyhow::Result<Vec<ForeignRule>> {
         let mut foreign = Vec::new();
         for family in Family::ALL {
@@ -254,7 +254,7 @@ impl Netlink {
         Ok(foreign)
     }
 
-    /// All rules of a family, in that order; none of one that the kernel does not have.
+    /// All rules of a family, in that order; none if the kernel does not have the family.
     pub(crate) async fn rules(&self, family: Family) -> anyhow::Result<Vec<RuleMessage>> {
         if family == Family::V6 && !std::path::Path::new(IPV6).exists() {
             return Ok(Vec::new());
@@ -268,8 +268,8 @@ impl Netlink {
     }
 }
 
-/// Whether a rule of IPv6 that takes all packets of the LAN stands behind one that spares the main table's default routes. The
-/// kernel's answer to programs stops at the latter (`bpf/lib/gateway/way.h`). `rules` are those that may take some, in their order.
+/// Whether an IPv6 rule that matches all packets of the LAN comes after one that looks up the main table without default routes.
+/// The kernel's answer to programs stops at the latter (`bpf/lib/gateway/way.h`). `rules` are those that may apply, in their order.
 pub fn hide_one<'a>(rules: impl Iterator<Item = &'a ForeignRule>) -> bool {
     let mut rules = rules
         .filter(|rule| rule.family() == Family::V6 && rule.priority() < MAIN_PRIORITY)

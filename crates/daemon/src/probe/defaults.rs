@@ -1,19 +1,19 @@
-//! Whom links ask where nobody wrote it.
+//! The default targets of probes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_core::checks::ProbeTarget;
 use anabranch_policy::abi::FAMILIES;
 
-/// Of the resolvers, which answer DNS over HTTPS there.
+/// The resolvers answer DNS over HTTPS at this port.
 const HTTPS_PORT: u16 = 443;
 
-/// Resolvers of four operators, so that no single operator's failure looks like a link's, asked in three ways, so that what
-/// somebody filters does not look like it either; by family.
+/// For each family, resolvers of four operators, so that the failure of one operator does not look like a failure of the link. They
+/// are probed in three ways, so that a filter does not look like one either.
 pub const DEFAULT_TARGETS: [[ProbeTarget; 6]; FAMILIES] =
     [asked(RESOLVERS[0]), asked(RESOLVERS[1])];
 
-/// By family.
+/// For each family.
 pub const RESOLVERS: [[IpAddr; 4]; FAMILIES] = [
     [
         v4([1, 1, 1, 1]),
@@ -29,7 +29,7 @@ pub const RESOLVERS: [[IpAddr; 4]; FAMILIES] = [
     ],
 ];
 
-/// Pages of two operators by which phones and browsers find captive portals.
+/// Pages of two operators by which phones and browsers detect captive portals.
 const PORTAL_PAGES: [&str; 2] = [
     "http:connectivitycheck.gstatic.com/generate_204 = 204",
     "http:detectportal.firefox.com/success.txt = 200 success",
@@ -54,7 +54,7 @@ const fn v6([a, b, c, d, e, f, g, h]: [u16; 8]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h))
 }
 
-/// What finds captive portals where nobody wrote a page.
+/// The default pages for the detection of captive portals.
 pub fn portal_pages() -> impl Iterator<Item = ProbeTarget> {
     PORTAL_PAGES.iter().filter_map(|page| page.parse().ok())
 }

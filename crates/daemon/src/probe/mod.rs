@@ -1,10 +1,10 @@
-//! One request to somebody, and its answer.
+//! Sends one request, and receives its answer.
 //!
-//! Here one request leaves by one way ([`Via`]) and its answer is waited for. Who is asked when, and what follows from the answer, is decided
-//! elsewhere. For a link's availability ([`probe`]) nearly any answer is one, since it came over the link, and several targets in turn see
-//! to it that one operator's hiccup, or one filtered protocol, costs no link its good name; unless targets are configured, they are four
-//! public resolvers, asked in three ways, the link's gateway, and the resolvers of its lease. For a check ([`test`]) the answer has
-//! to be the right one.
+//! A request leaves by one path ([`Via`]). Other modules decide who is probed when, and what follows from the answer. For the
+//! availability of a link ([`probe`]) nearly any answer will do, because it came over the link. Several targets take turns, so that
+//! a problem of one operator, or one filtered protocol, does not take a link down. Unless targets are configured, they are four
+//! public resolvers, probed in three ways, the link's gateway, and the resolvers of its lease. For a check ([`test`]) the answer
+//! has to be the expected one.
 
 mod defaults;
 mod page;
@@ -21,25 +21,25 @@ use hickory_proto::op::ResponseCode;
 pub use defaults::{DEFAULT_TARGETS, RESOLVERS, portal_pages};
 pub use wire::{Answer, Via, ask_for_reset};
 
-/// Nobody waits longer for an answer: a late one still counts, a later one says nothing.
+/// How long an answer is waited for: a late one still counts, but after this time it says nothing.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a probe asks.
+/// The request of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inquiry {
-    /// Whether a target answers.
+    /// Does a target answer?
     Target(ProbeTarget),
-    /// Whether packets of this length reach a host, and as long ones come back.
+    /// Do packets of this length arrive at a host, and its answers of the same length here?
     Length {
-        /// Far away.
+        /// A host on the internet.
         host: IpAddr,
         /// Of the packet, IP header included.
         bytes: u32,
     },
 }
 
-/// Asks over `via`, and returns the answer. `None`: no answer came. Errors prove nothing, neither that a
-/// link is down nor that it is up: anybody may forge one, and of those that are the host's own it is told that nothing was sent.
+/// Sends a request over `via`, and returns the answer; none if no answer came. Errors from the network prove neither that a link is
+/// down nor that it is up, because anybody can forge one. Errors of this host mean that nothing was sent, and are returned as that.
 pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
     let answer = async {
         match &inquiry {
@@ -57,7 +57,7 @@ pub async fn probe(inquiry: Inquiry, via: Via) -> Option<Answer> {
     }
 }
 
-/// Returns when `target` has answered over `via`. Waits for ever if it does not: the caller has the deadline.
+/// Returns when `target` has answered over `via`. Never returns if it does not; the caller has a deadline.
 async fn ask(target: &ProbeTarget, via: &Via) -> io::Result<Answer> {
     let asked = Instant::now();
     match target {
@@ -69,7 +69,7 @@ async fn ask(target: &ProbeTarget, via: &Via) -> io::Result<Answer> {
     Ok(Answer::Expected(asked.elapsed()))
 }
 
-/// Asks over `via` for the right answer: an accepted connection, DNS without an error, a page as expected.
+/// Tests for the expected answer over `via`: an accepted connection, DNS without an error, a page with the expected content.
 pub async fn test(target: ProbeTarget, via: Via, timeout: Duration) -> Outcome {
     match tokio::time::timeout(timeout, ask_right(&target, &via)).await {
         Ok(Ok(Answer::Expected(_))) => Outcome::Success,

@@ -1,7 +1,7 @@
-//! One page: its host's address, a connection, a question, and whether the answer is as it should be.
+//! Requests one page: resolves its host's name, connects, sends the request, and compares the answer with what is expected.
 //!
-//! The request is made by hand: it is one line and two headers, and of the answer nothing but the status line and a text is
-//! looked for. It never follows where the answer leads. A page over TLS has to show its certificate before anything is asked.
+//! The request is written by hand, because it is one line and two headers, and only the status line and a text are searched in the
+//! answer. Redirects are never followed. Over TLS the server has to show its certificate before anything is requested.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,9 +21,9 @@ use super::wire::{Answer, Via, connect, dns_query, not_asked};
 
 const DNS_PORT: u16 = 53;
 const DNS_ANSWER_BYTES_MAX: usize = 4096;
-/// Ample for a page that is made to be asked for.
+/// Maximum length of an answer: more than enough for a page that is made for such requests.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// "Network Authentication Required" (RFC 6585 section 6) is a portal's; other errors of this class are the server's own.
+/// "Network Authentication Required" (RFC 6585 section 6) comes from a portal. Other errors of this class are the server's own.
 const PORTAL_CODE: u16 = 511;
 
 pub(super) async fn ask(page: &Page, via: &Via) -> io::Result<Answer> {

@@ -1,4 +1,4 @@
-//! `[service.NAME]` of the configuration.
+//! Reads `[service.NAME]` of the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,44 +14,44 @@ use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
 
 const NAME_CHARS_MAX: usize = 32;
 
-/// The services of an instance, right in themselves.
+/// A valid configuration of services.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The file, for messages.
     pub path: PathBuf,
-    /// By which clients and servers are reached.
+    /// Devices over which clients and servers are reached.
     pub devices: Vec<String>,
-    /// In the order written.
+    /// In the order of the file.
     pub services: Vec<Service>,
-    /// Of the gateway in the same file.
+    /// The gateway in the same file, if any.
     pub(super) gateway: Option<Gateway>,
 }
 
-/// What a gateway in the same file has for itself.
+/// What a gateway in the same file claims.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Gateway {
     /// Devices of its links.
     pub links: Vec<String>,
-    /// Ports at the addresses of those that stand for LAN hosts, both ends included.
+    /// The range of external ports at the links' addresses, both ends included.
     pub ports: [u16; 2],
 }
 
-/// Servers behind virtual endpoints.
+/// A service: virtual endpoints and the servers behind them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
-    /// Of no other service.
+    /// Unique among services.
     pub name: String,
-    /// Where clients find it.
+    /// Virtual endpoints, at which clients reach it.
     pub listen: Vec<SocketAddr>,
-    /// Who serves them, each reachable from here.
+    /// Servers, each reachable from this host.
     pub servers: Vec<SocketAddr>,
-    /// How connections are spread over them.
+    /// How connections are distributed over the servers.
     pub policy: ServerPolicy,
-    /// By which they and their clients are reached; none: by those of the gateway.
+    /// Devices over which servers and clients are reached; empty: those of the gateway.
     devices: Vec<String>,
 }
 
-/// Other keys are of other roles.
+/// Other keys belong to other roles.
 #[derive(Debug, Deserialize)]
 struct File {
     service: BTreeMap<String, ServiceTable>,
@@ -136,7 +136,7 @@ impl Config {
         BadInput::new(format!("{}: {key}: {problem}", self.path.display()))
     }
 
-    /// Each device that the file names for services, once.
+    /// Each device that the file names for services, without duplicates.
     pub(crate) fn own_claims(&self) -> impl Iterator<Item = Claim<'_>> {
         let mut seen = BTreeSet::new();
         let claims = self
@@ -146,13 +146,13 @@ impl Config {
         claims.filter(move |(_, device)| seen.insert(*device))
     }
 
-    /// Names of the devices, for those who lock them.
+    /// Names of the devices, to be claimed.
     pub fn device_names(&self) -> Vec<&str> {
         self.devices.iter().map(String::as_str).collect()
     }
 }
 
-/// What `service.NAME.devices` has for itself.
+/// The devices that `service.NAME.devices` claims.
 fn claims<'a>(name: &'a str, devices: &'a [String]) -> impl Iterator<Item = Claim<'a>> {
     (0..).zip(devices).map(move |(i, device)| {
         let index = i.to_string();
@@ -160,7 +160,7 @@ fn claims<'a>(name: &'a str, devices: &'a [String]) -> impl Iterator<Item = Clai
     })
 }
 
-/// Those of the gateway, unless the file says others.
+/// The devices: those of the gateway, unless the file names others.
 fn devices(
     source: &Source<'_>,
     tables: &[(String, ServiceTable)],
@@ -257,7 +257,7 @@ fn is_of_a_host(endpoint: &SocketAddr) -> bool {
     endpoint.port() != 0 && is_of_one_host(endpoint.ip())
 }
 
-/// Neither another service's virtual endpoint nor a server that would be asked by itself.
+/// Refuses a virtual endpoint that another service has, or that is a server of some service.
 fn no_endpoint_twice(source: &Source<'_>, services: &[Service]) -> Result<(), BadInput> {
     let mut seen: BTreeMap<SocketAddr, &str> = BTreeMap::new();
     for service in services {

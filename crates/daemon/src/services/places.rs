@@ -1,7 +1,7 @@
-//! Which place each of a number of things has, when those of before keep theirs.
+//! Assigns places to a number of things, so that each keeps the place that it has.
 
-/// The place of each of `wanted`: that it has in `known`, else the first that is free. `known` has what is at each place; a place that
-/// `is_in_use` for what is not wanted any more is not given away. None: there is no place left.
+/// The place of each of `wanted`: its place in `known`, or else the first that is free. `known` has what is at each place. A place
+/// that `is_in_use` is not reassigned, even if its owner is not wanted any more. None: no place is left.
 pub fn places<T: PartialEq>(
     known: &[Option<T>],
     wanted: &[T],

@@ -30,11 +30,11 @@ use crate::observe::{Monitor, Netlink, Snapshot};
 use crate::preflight::check_hooks;
 use crate::shell::{Role, Shell, tell_status};
 
-/// A tenth of the shortest timer of a connection, and more: what is over may stay a while.
+/// Time between sweeps: at least a tenth of the shortest timer of a connection. Connections that are over may stay a while.
 const SWEEP: Duration = Duration::from_secs(10);
 const NOT_THERE: &str = "of the file, and not of the data path yet";
 
-/// What the loop needs of the world around it.
+/// The host, as the loop uses it.
 pub(crate) struct Host {
     netlink: Netlink,
     monitor: Monitor,
@@ -52,7 +52,7 @@ impl Host {
     }
 }
 
-/// A service as the data path knows it.
+/// A service as it was written to the data path.
 #[derive(Debug)]
 struct Placed {
     id: ServiceId,
@@ -67,7 +67,7 @@ struct PlacedServer {
     way: Result<ServerPath, Missing>,
 }
 
-/// The services, and all that their loop owns.
+/// The services, and the state of their loop.
 pub(crate) struct ServicesRole {
     shell: Shell,
     config: Config,
@@ -81,7 +81,7 @@ pub(crate) struct ServicesRole {
 }
 
 impl ServicesRole {
-    /// Nothing is told to anybody yet.
+    /// Nothing is written or changed yet.
     pub(crate) fn new(
         config: Config,
         paths: &Paths,
@@ -105,7 +105,7 @@ impl ServicesRole {
 
     // ---- the host changes
 
-    /// Looks at the host and tells the programs what differs from what they were told.
+    /// Inspects the host, and writes the differences to the programs' maps.
     async fn look(&mut self) -> anyhow::Result<()> {
         self.shell.troubles.begin_look();
         let snapshot = self.host.netlink.snapshot().await;
@@ -123,7 +123,7 @@ impl ServicesRole {
         Ok(())
     }
 
-    /// Servers before choices, and choices before the endpoints that lead to them.
+    /// Writes servers before choices, and choices before the endpoints that lead to them.
     async fn tell_services(&mut self, host: &Snapshot) -> anyhow::Result<()> {
         let ids = self.service_ids()?;
         let mut placed = BTreeMap::new();
@@ -140,7 +140,7 @@ impl ServicesRole {
         Ok(())
     }
 
-    /// The numbers of the services in the order of the configuration: those of before keep theirs.
+    /// The numbers of the services, in the order of the configuration. Known services keep theirs.
     fn service_ids(&mut self) -> anyhow::Result<Vec<ServiceId>> {
         let known = self.plane.names()?;
         let wanted: Vec<String> = self
@@ -149,7 +149,7 @@ impl ServicesRole {
             .iter()
             .map(|one| one.name.clone())
             .collect();
-        // Asked of those alone whose number another may need; what cannot be read is left alone.
+        // Called only if another service needs the number. If it cannot be read, the number counts as in use.
         let is_in_use = |id: usize| {
             let gauges = self.plane.gauges(ServiceId(id as u16));
             gauges.map_or(true, |gauges| {
@@ -225,7 +225,7 @@ impl ServicesRole {
         }
     }
 
-    /// The programs at the devices of the file, and nowhere else.
+    /// Attaches the programs to the devices of the file, and detaches them from all others.
     fn attach(&mut self, host: &Snapshot) {
         for name in self.config.devices.clone() {
             let attached = match host.devices.get(&name) {
@@ -259,7 +259,7 @@ impl ServicesRole {
 
     // ---- time passes
 
-    /// In a thread of its own: a table of many connections takes some hundred milliseconds.
+    /// Runs in a thread, because a table of many connections takes some hundred milliseconds.
     fn sweep(&mut self) {
         self.sweep_at = Instant::now() + SWEEP;
         let Some(mut sweeper) = self.sweeper.take() else {
@@ -333,7 +333,7 @@ fn active(gauge: &Gauge) -> u64 {
     gauge.opened.saturating_sub(gauge.closed)
 }
 
-/// Among the servers of a family that something leads to.
+/// The choice among the servers of a family that can be reached.
 fn choice(service: &Service, servers: &[PlacedServer], family: Family) -> Choice {
     let count = servers.iter().map(|server| server.id.index() + 1).max();
     let nobody = Candidate {
@@ -464,7 +464,7 @@ impl Role for ServicesRole {
             "configuration reloaded: {} services",
             self.config.services.len()
         );
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = reply.send(Response::Done);
         Ok(())
     }

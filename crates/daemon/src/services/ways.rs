@@ -1,4 +1,4 @@
-//! How the host reaches servers: what its own routing says, rules and all.
+//! Finds how the host reaches servers, by its own routes and routing rules.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::config::SERVICE;
 use crate::error::BadInput;
 use crate::observe::{HostRoute, Netlink, Prefix, RouteKind, Snapshot};
 
-/// Why a server cannot be sent anything.
+/// Why no packets can be sent to a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error("no route leads to it")]
@@ -30,7 +30,7 @@ pub enum Missing {
     Carrier,
 }
 
-/// The way to a server, as the host would forward packets there.
+/// The next hop to a server, as the host would forward packets there.
 pub async fn way(
     netlink: &Netlink,
     host: &Snapshot,
@@ -104,8 +104,8 @@ fn router(attribute: &RouteAttribute) -> Option<IpAddr> {
     }
 }
 
-/// Refuses a configuration that the host contradicts: a virtual endpoint where the NAT of a link gives ports to LAN hosts, and devices
-/// that are not there.
+/// Refuses a configuration that contradicts the state of the host: a virtual endpoint at which NAT of a link gives ports to LAN
+/// hosts, or devices that do not exist.
 pub(crate) fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
     if let Some(unknown) = config
         .devices

@@ -1,14 +1,14 @@
-//! The line that `systemctl status` shows: what each role is doing.
+//! The line that `systemctl status` shows: what each role does.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::notify::notify;
 
-/// A line of each role, and what the service manager was told.
+/// The line of each role, and what the service manager was told last.
 #[derive(Debug, Default)]
 struct Lines {
     of_roles: Vec<String>,
-    /// All have started: whoever reads of one has no other to wait for.
+    /// Set when all roles have started. Before that nothing is shown, because one role's line would look as if all worked.
     is_open: bool,
     told: String,
 }
@@ -22,7 +22,7 @@ impl Lines {
     }
 }
 
-/// Where the roles of an instance write what they do.
+/// The lines of all roles of an instance.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Board(Arc<Mutex<Lines>>);
 
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 }
 
 impl Board {
-    /// For one more role.
+    /// Adds a line for a role.
     pub fn place(&self) -> Place {
         let mut lines = self.lines();
         lines.of_roles.push(String::new());
@@ -44,7 +44,7 @@ impl Board {
         }
     }
 
-    /// From here on the service manager is told.
+    /// Begins to notify the service manager.
     pub fn open(&self) {
         let mut lines = self.lines();
         lines.is_open = true;
@@ -57,7 +57,7 @@ impl Board {
 }
 
 impl Place {
-    /// Tells the service manager if it is something new.
+    /// Sets the line, and notifies the service manager if it has changed.
     pub fn tell(&self, line: String) {
         let mut lines = self.board.lines();
         if let Some(own) = lines.of_roles.get_mut(self.index) {

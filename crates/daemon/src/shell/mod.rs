@@ -1,9 +1,9 @@
 //! Runs the roles of an instance: a gateway, services, a trunk, or several of them.
 //!
-//! Each role has its own task ([`live`]): it starts, and undoes what it did if that fails; then it handles one event at a time, until it
-//! is told to stop; then it restores the host. All tasks share one thread, and none changes the state of another:
-//! while one waits for the host, fails, or has ended, the others go on. [`Role`] is what differs between roles; what every role
-//! has is its [`Shell`]. [`serve`] owns what the instance has once (the socket, the signals, the file), and passes on [`Order`]s.
+//! Each role has its own task ([`live`]): it starts, and undoes what it did if that fails; then it handles one event at a time,
+//! until it is told to stop; then it restores the host. All tasks share one thread, and none changes the state of another: while
+//! one waits for the host, fails, or has ended, the others go on. [`Role`] is what differs between roles; what every role has is
+//! its [`Shell`]. [`serve`] owns what the instance has once (the socket, the signals, the file), and passes on [`Order`]s.
 
 mod board;
 mod serve;
@@ -37,7 +37,7 @@ pub(crate) trait Role: Sized {
     type Config;
     /// Its name in messages.
     const NAME: &'static str;
-    /// The line of the log once packets move.
+    /// The log message once packets are forwarded.
     const AT_WORK: &'static str;
 
     /// Its part of a file; none if the file has no such role.
@@ -61,7 +61,8 @@ pub(crate) trait Role: Sized {
     }
     /// Troubles that keep it from working as configured, a line each: what, where, and what to do.
     fn troubles(&self) -> Vec<String>;
-    /// Waits for the next event that is neither an order nor time, and notes it. Cancel-safe: [`turn`](Self::turn) does what takes time.
+    /// Waits for the next event that is neither an order nor time, and notes it. Cancel-safe: [`turn`](Self::turn) does what takes
+    /// time.
     async fn event(&mut self) -> anyhow::Result<()>;
     fn tick(&mut self) -> anyhow::Result<()>;
     /// When to call [`turn`](Self::turn) if no event comes before.
@@ -81,7 +82,7 @@ pub(crate) trait Role: Sized {
     async fn close(self) -> anyhow::Result<()>;
 }
 
-/// Answers whoever asked for a status.
+/// Answers a request for the status.
 pub(crate) fn tell_status(
     status: Result<Status, anabranch_dataplane::Error>,
     reply: oneshot::Sender<Response>,
@@ -92,7 +93,7 @@ pub(crate) fn tell_status(
             message: error.to_string(),
         },
     };
-    // Whoever asked may have gone.
+    // The client may have disconnected.
     let _ = reply.send(response);
 }
 
@@ -136,7 +137,7 @@ pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<Signal>> {
     Ok(receiver)
 }
 
-/// A role from start to stop. Without an order to start it undoes what there is of it.
+/// Runs a role from start to stop. If the first order is not to start, it undoes what was opened.
 async fn live<R: Role>(
     mut role: R,
     mut orders: mpsc::Receiver<Order>,
@@ -156,7 +157,7 @@ async fn live<R: Role>(
         }
     };
     tracing::info!("{}", R::AT_WORK);
-    // Whoever asked waits for it.
+    // The instance waits for it.
     let _ = started.send(());
     let keeps_forwarding = take_turns(&mut role, &mut orders, &place).await?;
     match keeps_forwarding {
@@ -165,7 +166,7 @@ async fn live<R: Role>(
     }
 }
 
-/// The loop of a role, until it is told to stop: whether its data path is to go on.
+/// The loop of a role. It ends with an order to stop, and returns whether the data path has to continue.
 pub(crate) async fn take_turns<R: Role>(
     role: &mut R,
     orders: &mut mpsc::Receiver<Order>,
@@ -182,7 +183,7 @@ pub(crate) async fn take_turns<R: Role>(
                 Some(Order::Check(configuration, reply)) => {
                     let (config, said) = check(role, &configuration).await;
                     checked = config;
-                    // Whoever asked waits for it.
+                    // The instance waits for it.
                     let _ = reply.send(said);
                 }
                 Some(Order::Adopt(reply)) => if let Some(config) = checked.take() {
@@ -203,7 +204,7 @@ pub(crate) async fn take_turns<R: Role>(
     }
 }
 
-/// What the file says of the role, if that can be done.
+/// Checks the role's part of a file.
 async fn check<R: Role>(
     role: &mut R,
     configuration: &Configuration,
@@ -217,7 +218,7 @@ async fn check<R: Role>(
     }
 }
 
-/// What `systemctl status` shows in a line.
+/// The role's line in `systemctl status`.
 fn status_line<R: Role>(role: &R) -> String {
     let work = role.work();
     match &role.alarms()[..] {

@@ -19,7 +19,7 @@ use crate::error::{BadInput, Error};
 use crate::notify::notify;
 
 const CALLS_WAITING_MAX: usize = 16;
-/// Of one role.
+/// Maximum number of orders that wait for one role.
 const ORDERS_WAITING_MAX: usize = CALLS_WAITING_MAX;
 /// The longest that writing a short line to a local socket may take.
 const ANSWER_WRITTEN: Duration = Duration::from_millis(50);
@@ -48,8 +48,8 @@ impl Opened {
     }
 }
 
-/// Runs an instance from start to stop. The caller holds its lock; `ready` is called once packets move. A role that fails is reported, and the
-/// others go on; if none is left the instance has failed.
+/// Runs an instance from start to stop. The caller holds its lock; `ready` is called once packets move. A role that fails is
+/// reported, and the others go on; if none is left the instance has failed.
 pub(crate) async fn serve(
     roles: Vec<Opened>,
     file: &Path,
@@ -114,7 +114,7 @@ impl End {
     }
 }
 
-/// A role, as the rest of the instance knows it.
+/// A role, as the instance sees it.
 struct Seat {
     name: &'static str,
     answers: fn(&Request) -> bool,
@@ -131,7 +131,7 @@ enum Alive {
 }
 
 impl Seat {
-    /// Whether it is there to take the order.
+    /// Passes an order to it. Returns whether it can still take one.
     async fn give(&self, order: Order) -> bool {
         match &self.life {
             Alive::Works(orders) => orders.send(order).await.is_ok(),
@@ -229,7 +229,7 @@ impl Roles {
         self.tell_failures()
     }
 
-    /// Nothing was started, nor is to be.
+    /// Undoes what was opened, without starting any role.
     async fn undo(&mut self) {
         for seat in &mut self.seats {
             seat.life = Alive::Ended;
@@ -286,7 +286,7 @@ impl Roles {
         Ok(())
     }
 
-    /// The first, for whoever started the process; others are told of.
+    /// The first failure, which becomes the error of the process; others are logged.
     fn failure(&mut self) -> Option<anyhow::Error> {
         let mut first = None;
         for seat in &mut self.seats {
@@ -334,7 +334,7 @@ impl Roles {
             let refused = Response::Refused {
                 message: error.to_string(),
             };
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             reply.map(|reply| reply.send(refused));
             return;
         }
@@ -416,7 +416,7 @@ impl Roles {
                         .join("; "),
                 ),
             };
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = reply.send(response);
         });
     }
@@ -427,7 +427,7 @@ impl Roles {
         let response = match asked {
             Some(seat) => match &seat.life {
                 Alive::Works(orders) => {
-                    // One that has just ended drops the call: whoever asked hears that the daemon is stopping.
+                    // A role that has just ended drops the call; then the client is told that the daemon is stopping.
                     let _ = orders.send(Order::Answer((request, reply))).await;
                     return;
                 }
@@ -438,7 +438,7 @@ impl Roles {
                 message: self.neither_flows_nor_links(),
             },
         };
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = reply.send(response);
     }
 

@@ -22,7 +22,7 @@ enum Behind {
     },
 }
 
-/// The part of a role that does not depend on what it is.
+/// The part of the state that all roles have.
 #[derive(Debug)]
 pub(crate) struct Shell {
     pub instance: String,
@@ -51,7 +51,7 @@ impl Shell {
         Time::ZERO + self.uptime()
     }
 
-    /// What is no role's own.
+    /// The part of the status that belongs to no role.
     pub fn status(&self) -> Status {
         Status {
             instance: self.instance.clone(),
@@ -125,8 +125,8 @@ impl Shell {
 
     // ---- what went wrong
 
-    /// Notes a failure; the next tick tries again. It is logged if it lasts: the host may have changed since the inspection, and the
-    /// next one notices that.
+    /// Notes a failure; the next tick tries again. It is logged if it lasts: the host may have changed since the inspection, and
+    /// the next one notices that.
     pub fn report_and_retry(&mut self, trouble: &str) {
         if self.troubles.meet(trouble) {
             tracing::warn!("{trouble}");

@@ -1,4 +1,4 @@
-//! `[trunk]` of the configuration.
+//! Reads `[trunk]` of the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,42 +19,42 @@ const SUBLINK_NAME_CHARS_MAX: usize = 32;
 const SPAN_MIN: Duration = Duration::from_millis(1);
 const SPAN_MAX: Duration = Duration::from_secs(60);
 const SLOTS_MAX: usize = 1000;
-/// What a sublink may queue if nothing else says so (Jo 2002, section IV.A).
+/// Assumed capacity of a sublink's queue if neither configuration nor queue says it (Jo 2002, section IV.A).
 const BUFFER_TIME: Duration = Duration::from_millis(100);
 
-/// A trunk's configuration that is right in itself.
+/// A valid configuration of a trunk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The file, for messages.
     pub path: PathBuf,
     /// The logical link: it has the addresses, the routes and the MTU.
     pub device: String,
-    /// How packets are spread.
+    /// How packets are distributed.
     pub scheme: Spread,
-    /// In the order written, which is that of their numbers.
+    /// The sublinks in the order of the file, which is that of their numbers.
     pub sublinks: Vec<Sublink>,
-    /// Of DH and DHFV.
+    /// Parameters of DH and DHFV.
     pub parameters: Parameters,
-    /// Of flowlets: the pause after which a flow chooses anew.
+    /// For flowlets: the pause after which a new choice is made.
     pub flowlet_gap: Duration,
 }
 
 /// One line of the trunk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sublink {
-    /// Of no other sublink.
+    /// Unique among sublinks.
     pub name: String,
     /// The device of the line.
     pub device: String,
     /// The other node's address of each family on this sublink.
     pub via: PerFamily<Option<IpAddr>>,
-    /// Of the line.
+    /// Rate of the line.
     pub rate: Option<Rate>,
-    /// What its queue holds, instead of what the queue says.
+    /// Capacity of its queue, in place of what the queue says.
     pub buffer: Option<Bytes>,
 }
 
-/// Other keys are of other roles.
+/// Other keys belong to other roles.
 #[derive(Debug, Deserialize)]
 struct File {
     trunk: TrunkTable,
@@ -141,7 +141,7 @@ impl Config {
         slots(&multilink::quanta(&self.rates_bps()))
     }
 
-    /// All alike if none is known.
+    /// The rates; equal if none is known.
     fn rates_bps(&self) -> Vec<u64> {
         let rate_bps = |sublink: &Sublink| sublink.rate.map_or(1, Rate::bps);
         self.sublinks.iter().map(rate_bps).collect()
@@ -170,7 +170,7 @@ fn slots(numbers: &[u32]) -> [u32; MAX_LINKS] {
 }
 
 impl Sublink {
-    /// What its queue holds at most: as configured, else as the queue says, else 100 ms of its rate.
+    /// The capacity of its queue: as configured, else as the queue says, else 100 ms of its rate.
     pub fn buffer_bytes(&self, limit_bytes: Option<u64>) -> Option<u64> {
         let by_rate = |rate: Rate| (rate.bps() as f64 * BUFFER_TIME.as_secs_f64() / 8.0) as u64;
         self.buffer

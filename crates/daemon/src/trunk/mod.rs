@@ -1,19 +1,20 @@
 //! One logical link between two nodes over k parallel sublinks, without translation (Jo 2002).
 //!
-//! The operator makes a trunk device, gives it the addresses, routes and MTU of the logical link, and names the devices
-//! that carry it. The program at its egress ([`anabranch_dataplane::trunk`]) spreads packets; this loop, one task that
-//! owns all state as the gateway's does, keeps the spreading even and true:
+//! The operator creates a trunk device, gives it the addresses, routes and MTU of the logical link, and names the devices
+//! that carry it. The program at its egress ([`anabranch_dataplane::trunk`]) distributes packets. This loop, one task that
+//! owns all state as the gateway's does, keeps the distribution even and up to date:
 //!
-//! - every 10 ms it reads what the bins have carried, every 25 ms what waits on the sublinks' devices, and writes the
-//!   bins that the [`Controller`](anabranch_core::multilink::Controller) moves into the program's table (DH, DHFV only);
-//! - when a device loses its carrier, vanishes or returns, it tells which sublinks may be used. Bins of an unusable
-//!   sublink keep their place in the table and go around it meanwhile.
+//! - Every 10 ms it reads the bytes of the bins, every 25 ms the queues of the sublinks' devices, and writes the
+//!   bins that the [`Controller`](anabranch_core::multilink::Controller) moves to the program's table (DH, DHFV only).
+//! - When a device loses its carrier, vanishes or returns, it updates which sublinks may be used. Bins of an unusable
+//!   sublink keep their place in the table, and their packets take other sublinks meanwhile.
 //!
 //! Queues are those of the devices' root queueing disciplines: a sublink that is slower than its device needs a shaper
-//! (`tbf`, `htb`) there, or its queue is somewhere out of sight.
+//! (`tbf`, `htb`) there, otherwise its queue cannot be observed.
 //!
-//! What arrives on a sublink is routed as it came, so nothing stands there but a loose reverse-path filter, put back
-//! when the daemon stops. A daemon that is killed leaves the trunk spreading by its last table; the next adopts it.
+//! Packets that arrive on a sublink are routed as usual, so no program is needed there. Only the reverse-path filter is loosened,
+//! and restored when the daemon stops. If the daemon is killed, the trunk continues with its last table, and the next daemon adopts
+//! it.
 
 mod config;
 mod plane;

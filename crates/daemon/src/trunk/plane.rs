@@ -1,4 +1,4 @@
-//! What a trunk's loop needs of its data path and of the world around it, so that it can be tested without a kernel.
+//! The interface of a trunk's loop to its data path and its host, so that it can be tested without a kernel.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::lock::Claims;
 use crate::observe::{Monitor, Netlink, Running, Snapshot};
 use crate::preflight;
 
-/// The data path; every method as of [`Trunk`].
+/// The data path; each method is that of [`Trunk`].
 pub(crate) trait Plane {
     fn set_spreading(&mut self, spreading: &Spreading) -> Result<(), Error>;
     fn spreading(&self) -> Result<Spreading, Error>;
@@ -36,24 +36,24 @@ pub(crate) trait Plane {
     fn close(self) -> Result<(), Error>;
 }
 
-/// The world around the loop.
+/// The host.
 pub(crate) trait Surroundings {
-    /// Devices and addresses as they stand.
+    /// The present devices and addresses.
     fn snapshot(&mut self) -> impl Future<Output = anyhow::Result<Snapshot>>;
     /// Returns when they have changed. Cancel-safe.
     fn changed(&mut self) -> impl Future<Output = anyhow::Result<()>>;
-    /// Whose carriers are to be watched.
+    /// Sets the devices whose carriers are polled.
     fn watch(&mut self, known: Running);
-    /// What waits on the devices, by ifindex.
+    /// The queues of the devices, by ifindex.
     fn queues(&mut self) -> impl Future<Output = anyhow::Result<BTreeMap<u32, DeviceQueue>>>;
-    /// Whether this host can do as a configuration says; its devices are the instance's from here on.
+    /// Checks that this host can do what a configuration says, and claims its devices for this instance.
     fn check(&mut self, config: &Config) -> impl Future<Output = Result<(), crate::Error>>;
-    /// Lets packets in that the host would answer over another device.
+    /// Loosens reverse-path filtering, so that packets are accepted whose answers leave by another device.
     fn loosen(&mut self, devices: &[&str]) -> anyhow::Result<()>;
-    /// Remembers whose the devices are beyond this process; those that left the configuration are let go of, if
+    /// Saves which devices belong to this instance. Devices that left the configuration are released, if
     /// `is_all_told`.
     fn keep_claims(&mut self, config: &Config, is_all_told: bool) -> anyhow::Result<()>;
-    /// Puts back what was changed.
+    /// Restores what was changed.
     fn restore(self) -> impl Future<Output = anyhow::Result<()>>;
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct RealHost {
     claims: Rc<RefCell<Claims>>,
 }
 
-/// As an earlier process left it, for a trunk.
+/// Takes over the state of an earlier process, for a trunk.
 pub(crate) fn host(paths: &Paths, claims: &Rc<RefCell<Claims>>) -> anyhow::Result<RealHost> {
     let netlink = Netlink::connect()?;
     Ok(RealHost {

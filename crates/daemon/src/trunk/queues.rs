@@ -1,4 +1,4 @@
-//! What waits on the devices, as their root queueing disciplines count it (`RTM_GETQDISC`).
+//! Reads the queues of devices, as their root queueing disciplines count them (`RTM_GETQDISC`).
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use crate::observe::Netlink;
 pub struct DeviceQueue {
     /// `tbf`, `htb`, `fq_codel`, `noqueue`…
     pub kind: String,
-    /// What waits.
+    /// Bytes that wait.
     pub length_bytes: u64,
-    /// What waits.
+    /// Packets that wait.
     pub length_packets: u32,
-    /// What it holds at most, if it is of a kind that counts bytes: `tbf`, `bfifo`.
+    /// Maximum of bytes, if the kind counts bytes: `tbf`, `bfifo`.
     pub limit_bytes: Option<u64>,
-    /// What has left it.
+    /// Bytes that have left it.
     pub sent_bytes: u64,
     /// Likewise; the kernel counts packets in 32 bits.
     pub sent_packets: u32,
-    /// Packets that found no room.
+    /// Packets that were dropped for lack of room.
     pub dropped_packets: u32,
 }
 
 impl DeviceQueue {
-    /// A device without a queue has nothing to look at.
+    /// Whether the device has a queue that can be observed.
     pub fn exists(&self) -> bool {
         !self.kind.is_empty() && self.kind != "noqueue"
     }
@@ -101,7 +101,7 @@ fn value(attribute: &DefaultNla) -> Vec<u8> {
 fn tbf_limit(mut attributes: &[u8]) -> Option<u64> {
     const TCA_TBF_PARMS: u16 = 1;
     const HEADER: usize = 4;
-    /// Behind two `struct tc_ratespec`.
+    /// Offset of the limit, after two `struct tc_ratespec`.
     const LIMIT: usize = 24;
     loop {
         let length = usize::from(half_word(attributes, 0)?);

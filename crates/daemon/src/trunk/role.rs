@@ -22,17 +22,17 @@ use crate::meter::Meter;
 use crate::shell::{Role, Shell, tell_status};
 use anabranch_api::{Request, Response, Status, SublinkStatus, TrunkStatus};
 
-/// Of a scheme that never looks.
+/// Wake-up time for a scheme that never checks queues.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A trunk, and all that its loop owns.
+/// A trunk, and the state of its loop.
 pub(crate) struct TrunkRole<P, S> {
     shell: Shell,
     config: Config,
     plane: P,
     surroundings: S,
     bins: Bins,
-    /// Of DH and DHFV.
+    /// For DH and DHFV.
     controller: Option<Controller>,
     reassignments: u64,
     view: View,
@@ -41,7 +41,7 @@ pub(crate) struct TrunkRole<P, S> {
 }
 
 impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
-    /// Nothing is told to anybody yet.
+    /// Nothing is written or changed yet.
     pub(crate) fn new(
         config: Config,
         instance: &str,
@@ -67,7 +67,8 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
         Ok(role)
     }
 
-    /// The table as it was if it is of as many sublinks, else filled anew; and who keeps it from here on.
+    /// Takes over the table if it has the same number of sublinks, otherwise fills a new one; and creates the controller that
+    /// maintains it.
     fn fill_bins(&mut self) -> anyhow::Result<()> {
         let count = self.config.sublinks.len();
         self.bins = if self.plane.spreading()?.sublinks[0].count == count as u32 {
@@ -115,7 +116,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
 
     // ---- queues
 
-    /// What cannot be read now counts as it was read last.
+    /// Reads the queues. What cannot be read keeps its last value.
     async fn read_queues(&mut self) {
         let queues = self.surroundings.queues().await;
         if let Some(queues) = self.shell.done(queues.context("queues")) {
@@ -138,7 +139,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
                 let limit_bytes = queue.and_then(|queue| queue.limit_bytes);
                 Queue {
                     length_bytes: queue.map_or(0, |queue| queue.length_bytes),
-                    // A buffer that nobody knows is never half full.
+                    // A queue with a buffer of unknown size never counts as overloaded.
                     buffer_bytes: sublink.buffer_bytes(limit_bytes).unwrap_or(u64::MAX),
                     usable: usable >> i & 1 == 1,
                 }
@@ -148,7 +149,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
 
     // ---- the host changes
 
-    /// Looks at the host and tells the program what differs from what it was told.
+    /// Inspects the host, and writes the differences to the program's maps.
     async fn look(&mut self) -> anyhow::Result<()> {
         self.shell.troubles.begin_look();
         let snapshot = self.surroundings.snapshot().await;
@@ -218,7 +219,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
         }
     }
 
-    /// The program at the trunk device, and nowhere else.
+    /// Attaches the program to the trunk device, and detaches it from all others.
     fn attach(&mut self) {
         let attached = match self.view.ifindex {
             Some(ifindex) => self.attach_to(ifindex).map_err(|error| error.to_string()),
@@ -349,7 +350,7 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
         }
     }
 
-    /// Looks at the host if it changed, gives the controller what it waits for, and the program the bins that move.
+    /// Inspects the host if it changed, gives the controller what it waits for, and writes the bins that move.
     async fn turn(&mut self) -> anyhow::Result<()> {
         if self.shell.take_look() {
             self.look().await?;
@@ -404,7 +405,7 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
             self.config.sublinks.len(),
             self.config.scheme.row().name
         );
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = reply.send(Response::Done);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What follows from the host for a trunk.
+//! The state of a trunk on the host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::config::{Config, Sublink};
 use super::queues::DeviceQueue;
 use crate::observe::{Device, Prefix, Running, Snapshot};
 
-/// Why a sublink cannot be used as the host stands.
+/// Why a sublink cannot be used at present.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Missing {
@@ -25,26 +25,26 @@ pub enum Missing {
     NextHop,
 }
 
-/// A trunk as the host shows it.
+/// The state of a trunk on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
     /// The trunk device.
     pub ifindex: Option<u32>,
-    /// In the order of the configuration. A path stays known while a cable is out.
+    /// In the order of the configuration. A path is kept while a cable is unplugged.
     pub sublinks: Vec<SublinkView>,
 }
 
-/// How a sublink stands.
+/// The state of a sublink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SublinkView {
-    /// Where it leads; none until that is known.
+    /// Its next hop; none until that is known.
     pub path: Option<SublinkPath>,
-    /// Why it cannot carry packets, if it cannot.
+    /// Why it cannot carry packets; none if it can.
     pub missing: Option<Missing>,
 }
 
 impl View {
-    /// From what is configured and what the host has.
+    /// Derives it from the configuration and the state of the host.
     pub fn derive(config: &Config, host: &Snapshot) -> Self {
         Self {
             ifindex: host.devices.get(&config.device).map(|d| d.ifindex),
@@ -56,7 +56,7 @@ impl View {
         }
     }
 
-    /// The devices of the sublinks, and whether they run.
+    /// The devices of the sublinks, and whether they are running.
     pub fn running(&self) -> Running {
         let sublinks = self.sublinks.iter();
         sublinks
@@ -64,7 +64,7 @@ impl View {
             .collect()
     }
 
-    /// Bit i: sublink i may take packets of a family.
+    /// Bit i is set if sublink i may take packets of a family.
     pub fn usable(&self, family: Family) -> u64 {
         let bits = self.sublinks.iter().enumerate();
         bits.map(|(i, sublink)| u64::from(sublink.is_usable(family)) << i)
@@ -119,7 +119,7 @@ fn path(sublink: &Sublink, device: &Device) -> Option<SublinkPath> {
     })
 }
 
-/// The other host of a network of two.
+/// The other host of a network with two hosts.
 fn other_end(own: &Prefix, family: Family) -> Option<IpAddr> {
     if Family::from(own.address) != family {
         return None;
@@ -139,7 +139,7 @@ fn other_end(own: &Prefix, family: Family) -> Option<IpAddr> {
     })
 }
 
-/// Refuses a configuration that the host contradicts.
+/// Refuses a configuration that contradicts the state of the host.
 pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
     let known = || {
         let names = host.devices.keys().map(String::as_str);
@@ -208,7 +208,7 @@ fn check_sublink(
     Ok(())
 }
 
-/// Refuses to watch queues that are not there, or whose size nobody knows.
+/// Refuses a scheme that watches queues if there are none, or if their size is unknown.
 pub fn check_queues(
     config: &Config,
     view: &View,

@@ -1,4 +1,5 @@
-//! The thread itself: hears, walks, writes, and answers the loop between any two slices of that.
+//! The thread that follows the routes: it receives changes, walks tables, writes, and answers the loop after each slice of such
+//! work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
@@ -25,25 +26,25 @@ use crate::host::ids;
 use crate::observe::{MassKey, Prefix, RouteKind, TABLE_LOCAL, TABLE_MAIN};
 use crate::plane::{Error, Route, RouteTable, Verdict};
 
-/// A table of so many routes is read at every look, in a millisecond or two.
+/// Up to this many routes, a table is read for every snapshot, in a millisecond or two.
 const SMALL: usize = 1024;
-/// A large one again after so many times as long as that took, ...
+/// A larger one is read again after this many times as long as that took, ...
 const WALK_REST: u32 = 300;
 /// ... and not before this.
 const WALK_REST_MIN: Duration = Duration::from_secs(30);
-/// After a loss of messages, so many times as long.
+/// After a loss of messages, it is read again after this many times as long.
 const LOSS_REST: u32 = 4;
-/// So many prefixes of masses are written, or so many reads heard, before something more urgent is looked for: some milliseconds.
+/// Number of prefixes written, or of messages received, before the thread looks for more urgent work: some milliseconds.
 const SLICE: usize = 2048;
 const READS: usize = 256;
-/// The kernel tells of one change in no more.
+/// Maximum length of one message.
 const READ_BYTES: usize = 65_536;
-/// Room for what is told while the thread is at work: some ten thousand changes.
+/// Receive buffer for changes while the thread is busy: some ten thousand changes.
 const NEWS_BYTES: u32 = 32 << 20;
 /// linux/rtnetlink.h, enum rtnetlink_groups: devices, routes of IPv4, routes of IPv6.
 const GROUPS: [u32; 3] = [1, 7, 11];
 
-/// What the loop wants.
+/// A request of the loop.
 pub enum Order {
     View(oneshot::Sender<anyhow::Result<View>>),
     Own(oneshot::Sender<anyhow::Result<Vec<RouteMessage>>>),
@@ -55,28 +56,28 @@ pub enum Order {
     },
 }
 
-/// A walk over all prefixes of the main table, to write them.
+/// A pass over all prefixes of the main table, to write them.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     after: Option<Prefix>,
-    /// Takes out those that are of no mass, too.
+    /// Whether it also removes those that belong to no mass.
     cleans: bool,
 }
 
-/// The data path's table, as it is written.
+/// The data path's table as it was written.
 struct Written {
     table: Option<RouteTable>,
-    /// What the loop has told: it goes before masses.
+    /// Entries that the loop has set. They take precedence over masses.
     few: BTreeMap<Prefix, Verdict>,
-    /// Prefixes that were a mass's, and are still written so.
+    /// Prefixes that left a mass and are still written.
     stale: BTreeSet<Prefix>,
     pass: Option<Pass>,
-    /// Who waits for the first pass.
+    /// The request that waits for the first pass.
     first: Option<Sender<anyhow::Result<()>>>,
     is_told: bool,
     limit: usize,
     beyond: bool,
-    /// A prefix could not be written. Said once until all are written again.
+    /// Whether a prefix could not be written. It is logged once until all are written again.
     has_failed: bool,
 }
 
@@ -92,7 +93,7 @@ impl Written {
         }
     }
 
-    /// Of a mass.
+    /// Writes or removes a prefix of a mass.
     fn put_of_mass(&mut self, prefix: Prefix, verdict: Option<Verdict>) {
         let verdict = verdict.filter(|_| !self.beyond);
         match self.put(prefix, verdict) {
@@ -109,7 +110,7 @@ impl Written {
         }
     }
 
-    /// There is less room than there should be.
+    /// Called when the table has less room than it should have.
     fn give_up_masses(&mut self) {
         (self.beyond, self.limit) = (true, 0);
         self.begin_pass(true);
@@ -124,7 +125,7 @@ impl Written {
     }
 }
 
-/// All that the thread owns.
+/// The state of the thread.
 pub struct Follower {
     orders: Receiver<Order>,
     woken: UnixStream,
@@ -140,12 +141,12 @@ pub struct Follower {
     last_walk: Duration,
     has_walked: bool,
     has_lost: bool,
-    /// The loop is to look.
+    /// Whether the loop has to inspect the host.
     looks: bool,
 }
 
 impl Follower {
-    /// Hears from here on.
+    /// Receives changes from now on.
     pub fn new(
         orders: Receiver<Order>,
         woken: UnixStream,
@@ -153,7 +154,7 @@ impl Follower {
     ) -> anyhow::Result<Self> {
         let mut news = Socket::new(NETLINK_ROUTE).context("open a netlink socket")?;
         news.bind_auto().context("bind a netlink socket")?;
-        // Who may not have so much has what others have.
+        // If the process may not have such a large buffer, the default size is used.
         let _ = news.set_rx_buf_sz(NEWS_BYTES);
         for group in GROUPS {
             news.add_membership(group).context("listen to netlink")?;
@@ -188,7 +189,7 @@ impl Follower {
         })
     }
 
-    /// Until nobody orders any more.
+    /// Runs until no more requests can come.
     pub fn work(&mut self) -> anyhow::Result<()> {
         while self.take_orders()? {
             let more = self.hear()?;
@@ -205,7 +206,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Until there is an order, news, more of the walk, or time for one.
+    /// Waits for a request, a message, more of a walk, or the time for one.
     fn wait(&mut self) -> anyhow::Result<()> {
         // SAFETY: the socket is open for as long as it is borrowed.
         let news = unsafe { BorrowedFd::borrow_raw(self.news.as_raw_fd()) };
@@ -229,19 +230,19 @@ impl Follower {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error).context("wait for routes"),
         }
-        // Only ever a sign that there is an order.
+        // It only signals that there is a request.
         while (&self.woken).read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
         Ok(())
     }
 
-    /// Whether it is read at every look.
+    /// Whether it is read for every snapshot.
     fn is_small(&self) -> bool {
         !self.has_walked || self.known.met <= SMALL
     }
 
     // ---- orders
 
-    /// Whether there may be more.
+    /// Handles a request. Returns whether there may be more.
     fn take_orders(&mut self) -> anyhow::Result<bool> {
         loop {
             match self.orders.try_recv() {
@@ -257,10 +258,10 @@ impl Follower {
             Order::View(reply) => {
                 let seen = self.catch_up();
                 self.judge_room();
-                // The loop looks: it need not be told to.
+                // The loop is inspecting the host now, so it need not be notified.
                 self.looks = false;
                 let view = seen.map(|()| self.known.view(self.written.beyond));
-                // Whoever asked may have gone.
+                // The loop may have stopped waiting.
                 drop(reply.send(view));
             }
             Order::Own(reply) => {
@@ -276,7 +277,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Knows all that the kernel knows by now, but for what it does not tell of a large table.
+    /// Reads everything that the kernel knows by now, except changes of a large table that the kernel does not report.
     fn catch_up(&mut self) -> anyhow::Result<()> {
         while self.hear()? {}
         if self.walk.is_none() && self.is_small() {
@@ -299,7 +300,7 @@ impl Follower {
 
     // ---- what is heard
 
-    /// Whether there may be more.
+    /// Handles messages. Returns whether there may be more.
     fn hear(&mut self) -> anyhow::Result<bool> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let heard = self.hear_by(&mut buffer);
@@ -351,7 +352,7 @@ impl Follower {
         }
     }
 
-    /// The route, unless it is of our own tables, which only the loop knows, or none.
+    /// The route in a message; none if it is of our own tables, which only the loop uses, or of no use.
     fn hear_route(&mut self, route: Told<'_>, is_there: bool) -> Option<(u32, Prefix, Path)> {
         if route.is_ours && ids::is_own_table(route.table) {
             let place = (route.table, route.prefix, route.path.metric);
@@ -379,7 +380,7 @@ impl Follower {
             return;
         }
         let down = &self.down;
-        // The host's own addresses stay while their device does.
+        // The host's own addresses stay as long as their device exists.
         let is_own = |prefix: Prefix, path: &Path| {
             let source = path.source.filter(|_| path.kind == RouteKind::Kernel);
             source.is_some_and(|source| prefix.overlaps(Prefix::host(source)))
@@ -388,7 +389,7 @@ impl Follower {
             let mut hops = path.hops.iter();
             let is_down = match is_there || prefix.address.is_ipv6() {
                 true => hops.all(|hop| down.contains(&hop.ifindex)),
-                // With one device of several all of the route.
+                // A multipath route vanishes as a whole when one of its devices does.
                 false => hops.any(|hop| hop.ifindex == ifindex),
             };
             is_down && !(is_there && is_own(prefix, path))
@@ -400,7 +401,7 @@ impl Follower {
         }
     }
 
-    /// Routes that have an address as their source go with it.
+    /// Removes the routes that have an address as their source.
     fn lose_source(&mut self, address: IpAddr) {
         let is_gone = |_, path: &Path| path.source == Some(address);
         if !address.is_ipv4() || self.known.store.is_local(address) {
@@ -461,7 +462,7 @@ impl Follower {
 
     // ---- the data path's table
 
-    /// Does what a change asks for.
+    /// Handles the effect of a change.
     fn follow(&mut self, (table, prefix, effect): (u32, Prefix, Effect)) {
         self.looks |= std::mem::take(&mut self.known.store.masses_changed);
         let is_few = self.written.few.contains_key(&prefix);
@@ -500,7 +501,7 @@ impl Follower {
             self.written.begin_pass(drops);
         }
         match written {
-            // Whoever asked may have gone.
+            // The loop may have stopped waiting.
             Ok(()) if is_first => self.written.first = Some(told),
             written => drop(told.send(written.map_err(anyhow::Error::from))),
         }
@@ -534,7 +535,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Writes a slice of what is to be written anew.
+    /// Writes a slice of a pass.
     fn go_on_writing(&mut self) {
         let Some(mut pass) = self.written.pass.take() else {
             return;
@@ -553,18 +554,19 @@ impl Follower {
             }
         }
         if self.written.pass.is_some() {
-            // It ran out of room, and all of it begins anew.
+            // The table ran out of room, and the pass starts again.
             return;
         }
         if more {
             self.written.pass = Some(pass);
         } else if let Some(first) = self.written.first.take() {
-            // Whoever asked may have gone.
+            // The loop may have stopped waiting.
             drop(first.send(Ok(())));
         }
     }
 
-    /// Whether masses have room in the table. With less than an eighth to spare they do not come back.
+    /// Decides whether masses fit into the table. After they did not, they are written again only when an eighth of it would stay
+    /// free.
     fn judge_room(&mut self) {
         let (count, limit) = (self.known.store.len(), self.written.limit);
         let beyond = match self.written.beyond {

@@ -1,23 +1,23 @@
-//! The routes of the host, followed change by change.
+//! Follows the routes of the host, change by change.
 //!
-//! A routing daemon may keep a full table of the internet in the kernel, and change a hundred routes a second. Nobody can read that
-//! table anew at every change. So a thread of its own reads it once ([`store`]), hears what changes from then on, and is the only
-//! one who writes the data path's table of destinations:
+//! A routing daemon may keep a full table of the internet in the kernel, and change a hundred routes a second. Such a table cannot
+//! be read again at every change. So a thread reads it once ([`store`]), receives the changes from then on, and is the only
+//! writer of the data path's table of destinations:
 //!
-//! - what the daemon's loop derives from a look at the host, a few prefixes, it writes when it is told ([`Fib::tell`]);
-//! - the prefixes of a mass, all of which have one verdict, it writes as the kernel tells of them, without asking the loop.
+//! - It writes the few prefixes that the daemon's loop derives from a snapshot, on request ([`Fib::tell`]).
+//! - It writes the prefixes of a mass, all of which have the same verdict, as they change, without asking the loop.
 //!
-//! The loop looks at the host when something else than the prefixes of a mass has changed, and waits for the thread no longer than
-//! a slice of its work takes.
+//! The loop inspects the host when something other than the prefixes of a mass has changed, and waits for the thread no longer than
+//! for a slice of its work.
 //!
-//! The kernel does not tell all: when a device goes down, or an address goes that routes name as their source, IPv4's routes vanish
-//! without a word (fib_sync_down_dev and fib_sync_down_addr of linux/net/ipv4/fib_semantics.c), so the same is done here; and messages
-//! that find no room are lost. Therefore all routes are walked now and then, beside what is heard: a small table at every look, a large
-//! one after a loss and once for every [`WALK_REST`] times that it takes. What is heard of a prefix during a walk is newer than what
-//! the walk brings.
+//! The kernel does not report everything. When a device goes down, or an address that is the source of routes is removed, IPv4
+//! routes vanish without a message (fib_sync_down_dev and fib_sync_down_addr of linux/net/ipv4/fib_semantics.c), so the thread does
+//! the same. And messages for which there is no room are lost. Therefore all routes are also walked from time to time: a small
+//! table for every snapshot, a large one after a loss, and once in [`WALK_REST`] times the time that it takes. A change that is
+//! received during a walk is newer than the result of the walk.
 //!
-//! More routes than the table has room for are none of the data path's: no mass is written then ([`View::beyond`]), and what has no
-//! entry is the kernel's.
+//! If there are more routes than the table has room for, no mass is written ([`View::beyond`]), and destinations without an
+//! entry are left to the kernel.
 
 mod follow;
 mod store;
@@ -44,30 +44,30 @@ use self::walk::Walk;
 use super::{HostRoute, Mass, MassKey, Prefix};
 use crate::plane::{Route, RouteTable, Verdict};
 
-/// The loop waits no longer for a table to be written: the first time, a million routes take some seconds.
+/// How long the loop waits for the table to be written: the first time, a million routes take some seconds.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
-/// How many routes there may be for masses to be written: the rest of the table is for what is of none.
+/// Masses are written up to this many routes. The rest of the table is for other routes.
 pub const ROUTES_MAX: usize = limit(abi::ROUTES_MAX);
 
 const fn limit(room: usize) -> usize {
     room / 16 * 15
 }
 
-/// The routes of the host as they stand.
+/// The present routes of the host.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// All but those of masses.
     pub routes: Vec<HostRoute>,
-    /// Those that are decided about together.
+    /// Groups of prefixes with the same route.
     pub masses: Vec<Mass>,
-    /// Prefixes of the main table.
+    /// Number of prefixes in the main table.
     pub count: usize,
-    /// The data path's table has no room for them.
+    /// Whether the data path's table has no room for them.
     pub beyond: bool,
 }
 
-/// Reads all routes of the calling thread's network namespace, once.
+/// Reads all routes of the calling thread's network namespace once.
 pub fn read() -> anyhow::Result<View> {
     let mut known = Known::default();
     Walk::begin(&mut known)?.finish(&mut known, |_| {})?;
@@ -75,7 +75,7 @@ pub fn read() -> anyhow::Result<View> {
     Ok(known.view(beyond))
 }
 
-/// Reads our own routes in tables of our own, of all instances, once.
+/// Reads our own routes in our tables of all instances once.
 pub fn read_own() -> anyhow::Result<Vec<RouteMessage>> {
     let mut known = Known::default();
     Walk::begin(&mut known)?.finish(&mut known, |_| {})?;
@@ -91,7 +91,7 @@ pub struct Fib {
 }
 
 impl Fib {
-    /// Follows those of the calling thread's network namespace.
+    /// For the calling thread's network namespace.
     pub fn follow() -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let (wake, woken) = UnixStream::pair().context("make a pair of sockets")?;
@@ -117,12 +117,12 @@ impl Fib {
         })
     }
 
-    /// Told when something else than the prefixes of masses has changed.
+    /// Notified when something other than the prefixes of masses has changed.
     pub fn changes(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// As they stand now.
+    /// The present routes.
     pub async fn view(&self) -> anyhow::Result<View> {
         let (reply, answer) = oneshot::channel();
         self.order(Order::View(reply))?;

@@ -1,8 +1,8 @@
-//! What is known of the host's routes, small enough for a full table, and which of them are a mass.
+//! The host's routes, in little memory even for a full table, and which of them are a mass.
 //!
-//! Every prefix of the main table has a *group*: all routes that stand there, in the kernel's order. Thousands of prefixes that a
-//! routing daemon leads by one next hop have the same group, so a prefix costs its key and a number. A group of more than
-//! [`MASS_BEGINS`] prefixes is a *mass*: what becomes of it is decided once, and no look at the host lists its prefixes.
+//! Every prefix of the main table has a *group*: all its routes, in the kernel's order. Thousands of prefixes that a
+//! routing daemon sends to the same next hop have the same group, so a prefix only needs its key and a number. A group of more than
+//! [`MASS_BEGINS`] prefixes is a *mass*: it has one verdict, and snapshots of the host do not list its prefixes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -12,12 +12,12 @@ use anabranch_core::Family;
 use crate::observe::{Hop, HostRoute, Mass, MassKey, Prefix, RouteKind, TABLE_LOCAL, TABLE_MAIN};
 use crate::plane::Verdict;
 
-/// More prefixes with the same routes than this are a mass; ...
+/// A group with more prefixes than this becomes a mass; ...
 const MASS_BEGINS: usize = 256;
-/// ... fewer than this no longer.
+/// ... with fewer than this it is no longer one.
 const MASS_ENDS: usize = 128;
 
-/// A route but for its table and prefix.
+/// A route without its table and prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Path {
     pub kind: RouteKind,
@@ -41,7 +41,7 @@ impl Path {
     }
 }
 
-/// Routes of one prefix as they were before, by number. The upper bit tells the walk in which the prefix was seen last.
+/// The number of a prefix's group. The upper bit says in which walk the prefix was seen last.
 type Slot = u32;
 const SEEN: Slot = 1 << 31;
 
@@ -51,7 +51,7 @@ struct Group {
     prefixes: usize,
     generation: u32,
     is_mass: bool,
-    /// As it was told last; none: its prefixes are not written as a mass.
+    /// The verdict of the mass; none: its prefixes are not written as a mass.
     verdict: Option<Verdict>,
 }
 
@@ -105,7 +105,7 @@ impl Prefixes {
         v4.chain(v6)
     }
 
-    /// Those behind `last`, of both families one after the other.
+    /// The prefixes after `last`, first of one family, then of the other.
     fn after(&self, last: Option<Prefix>) -> Box<dyn Iterator<Item = (Prefix, Slot)> + '_> {
         use std::ops::Bound::{Excluded, Unbounded};
         let v6 = |from| {
@@ -134,35 +134,35 @@ fn put<K: Ord>(map: &mut BTreeMap<K, Slot>, key: K, slot: Option<Slot>) {
     }
 }
 
-/// What a change means for whoever writes the table of the data path.
+/// What a change requires of the writer of the data path's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Those who look at the host have to look again.
+    /// The host has to be inspected again.
     Look,
-    /// The prefix is written as of a mass, or no longer.
+    /// The prefix has to be written with the verdict of its mass, or removed.
     Write(Option<Verdict>),
-    /// The same, and the prefix, which was of a mass, is still written as such.
+    /// The host has to be inspected again, and the prefix, which left a mass, is still written as its.
     Left,
-    /// Nothing of it is told to anybody.
+    /// Nothing.
     Nothing,
 }
 
 /// The routes of a network namespace.
 #[derive(Debug, Default)]
 pub struct Store {
-    /// Of the main table, default routes left out.
+    /// Prefixes of the main table, without default routes.
     main: Prefixes,
     groups: Vec<Group>,
     numbers: HashMap<Vec<Path>, u32>,
     free: Vec<u32>,
     generation: u32,
-    /// Of the main and local tables and default routes of others; with whether the walk has seen it.
+    /// Other routes: of the local table, and default routes; and whether the present walk has seen each.
     others: BTreeMap<(u32, Prefix), (Vec<Path>, bool)>,
-    /// Which value of the upper bit says that the present walk has seen a prefix.
+    /// The value of the upper bit for prefixes that the present walk has seen.
     phase: bool,
-    /// Prefixes of the main table that are of no mass; none: to be looked for.
+    /// Prefixes of the main table that belong to no mass; none: they have to be collected.
     few: Option<BTreeSet<Prefix>>,
-    /// A mass began or ended.
+    /// Whether a mass began or ended.
     pub masses_changed: bool,
 }
 
@@ -171,7 +171,7 @@ impl Store {
         self.main.len()
     }
 
-    /// What stands at a prefix.
+    /// The routes of a prefix.
     fn paths(&self, table: u32, prefix: Prefix) -> &[Path] {
         if !is_main(table, prefix) {
             let found = self.others.get(&(table, prefix));
@@ -187,7 +187,7 @@ impl Store {
 
     // ---- changes
 
-    /// A route was added, or took the place of another.
+    /// A route was added, or replaced another.
     pub fn add(&mut self, table: u32, prefix: Prefix, path: Path, mode: Added) -> Effect {
         if !is_kept(table, prefix) {
             return Effect::Nothing;
@@ -198,7 +198,7 @@ impl Store {
         }
         let is_v6 = prefix.family() == Family::V6;
         let same = |old: &Path| old.metric == path.metric;
-        // Of IPv6 the routes of one metric with routers are one, which is told with all its hops.
+        // IPv6 routes with routers and the same metric are one multipath route, and messages have all its hops.
         let is_one = |old: &Path| is_v6 && same(old) && has_router(old) && has_router(&path);
         match mode {
             Added::Replaces => {
@@ -213,7 +213,7 @@ impl Store {
         self.set(table, prefix, paths)
     }
 
-    /// A route was taken away.
+    /// A route was removed.
     pub fn remove(&mut self, table: u32, prefix: Prefix, path: &Path) -> Effect {
         let mut paths = self.paths(table, prefix).to_vec();
         let exact = paths.iter().position(|old| old == path);
@@ -225,14 +225,14 @@ impl Store {
         if let Some(exact) = exact {
             paths.remove(exact);
         } else if let Some(whole) = paths.iter_mut().find(|old| part(old)) {
-            // One hop of several.
+            // Only one of several hops was removed.
             whole.hops.retain(|hop| !path.hops.contains(hop));
             paths.retain(|path| !path.hops.is_empty());
         }
         self.set(table, prefix, paths)
     }
 
-    /// Takes away, as the kernel does without a word, all routes that fulfil `is_gone`. Returns what follows for each prefix.
+    /// Removes all routes that fulfil `is_gone`, as the kernel does without a message. Returns the effect for each prefix.
     pub fn purge(&mut self, is_gone: impl Fn(Prefix, &Path) -> bool) -> Vec<(u32, Prefix, Effect)> {
         let hit = |prefix, paths: &[Path]| paths.iter().any(|path| is_gone(prefix, path));
         let groups: BTreeSet<usize> = (0..self.groups.len())
@@ -256,7 +256,7 @@ impl Store {
         places.into_iter().map(purge).collect()
     }
 
-    /// Says what stands at a prefix, and that the present walk has seen it.
+    /// Sets the routes of a prefix, and marks it as seen by the present walk.
     pub fn set(&mut self, table: u32, prefix: Prefix, paths: Vec<Path>) -> Effect {
         if !is_kept(table, prefix) {
             return Effect::Nothing;
@@ -306,12 +306,12 @@ impl Store {
             (_, Some((true, Some(verdict)))) => Effect::Write(Some(verdict)),
             (Some((true, Some(_))), None) => Effect::Write(None),
             (Some((_, Some(_))), _) => Effect::Left,
-            // A mass that has yet to be looked at.
+            // A new mass, about which the loop has not decided yet.
             _ => Effect::Look,
         }
     }
 
-    /// The number of a group that has one more prefix.
+    /// The number of a group, after adding a prefix to it.
     fn enter(&mut self, paths: Vec<Path>) -> u32 {
         let number = match self.numbers.get(&paths) {
             Some(number) => *number,
@@ -367,12 +367,12 @@ impl Store {
 
     // ---- walks over all the kernel has
 
-    /// From here on what is set counts as seen.
+    /// Begins a walk: prefixes that are set from now on count as seen.
     pub fn begin_walk(&mut self) {
         self.phase = !self.phase;
     }
 
-    /// Takes away what the walk over a family has not seen. Returns what follows for each prefix.
+    /// Removes what the walk over a family has not seen. Returns the effect for each prefix.
     pub fn end_walk(&mut self, family: Family) -> Vec<(u32, Prefix, Effect)> {
         let seen = if self.phase { SEEN } else { 0 };
         let is_of = |prefix: &Prefix| prefix.family() == family;
@@ -389,7 +389,7 @@ impl Store {
 
     // ---- what is known
 
-    /// All routes but those of masses, and the masses.
+    /// All routes except those of masses, and the masses.
     pub fn view(&mut self) -> (Vec<HostRoute>, Vec<Mass>) {
         let others = self.others.iter();
         let others = others.flat_map(|((table, prefix), (paths, _))| {
@@ -410,7 +410,7 @@ impl Store {
             .filter(|(_, group)| group.is_mass)
             .map(|(number, group)| Mass {
                 key: MassKey(number as u32, group.generation),
-                // The destination is not the mass's.
+                // A mass has no destination of its own.
                 route: group.paths[0].at(TABLE_MAIN, Prefix::everything(Family::V4)),
             });
         (routes, masses.collect())
@@ -422,19 +422,19 @@ impl Store {
         self.others.contains_key(&place)
     }
 
-    /// Whether the main table leads to a prefix.
+    /// Whether the main table has the prefix.
     pub fn has(&self, prefix: Prefix) -> bool {
         self.main.get(prefix).is_some()
     }
 
-    /// As what a mass prefix is written, if it is.
+    /// The verdict with which a prefix of a mass is written, if it is.
     pub fn written(&self, prefix: Prefix) -> Option<Verdict> {
         let slot = self.main.get(prefix)?;
         self.group(slot).verdict
     }
 
-    /// Says what becomes of masses. Others have no verdict any more. Returns whether prefixes are to be written anew, and whether
-    /// some are no longer a mass's.
+    /// Sets the verdicts of masses. Other masses have none any more. Returns whether prefixes have to be written again, and whether
+    /// some have to be removed.
     pub fn tell(&mut self, verdicts: &[(MassKey, Verdict)]) -> (bool, bool) {
         let mut told: BTreeMap<u32, Verdict> = BTreeMap::new();
         for (MassKey(number, generation), verdict) in verdicts {
@@ -453,7 +453,7 @@ impl Store {
         (writes, drops)
     }
 
-    /// Prefixes of the main table behind `last`, with the verdict of those that are written as of a mass.
+    /// Prefixes of the main table after `last`, with the verdict if they are written as part of a mass.
     pub fn after(
         &self,
         last: Option<Prefix>,
@@ -463,12 +463,12 @@ impl Store {
     }
 }
 
-/// How a route came to stand where it stands.
+/// How a route was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// In the place of the first of its metric.
+    /// It replaces the first of its metric.
     Replaces,
-    /// Beside those that are there.
+    /// It is added to those of the prefix.
     Beside,
 }
 
@@ -476,7 +476,7 @@ fn has_router(path: &Path) -> bool {
     path.hops.iter().all(|hop| hop.via.is_some())
 }
 
-/// Of other tables nobody here asks for more than default routes.
+/// Whether a route is stored: of tables other than main and local, only default routes are needed.
 fn is_kept(table: u32, prefix: Prefix) -> bool {
     table == TABLE_MAIN || table == TABLE_LOCAL || prefix.length == 0
 }

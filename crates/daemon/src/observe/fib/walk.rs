@@ -1,4 +1,4 @@
-//! A walk over all routes that the kernel has, a read at a time.
+//! Reads all routes of the kernel, in steps of one read.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -18,35 +18,35 @@ use crate::host::ids;
 use crate::observe::Prefix;
 use crate::observe::netlink::IPV6;
 
-/// The kernel fills no more at once (NLMSG_GOODSIZE and max_recvmsg_len of linux/net/netlink/af_netlink.c).
+/// The kernel returns no more in one read (NLMSG_GOODSIZE and max_recvmsg_len of linux/net/netlink/af_netlink.c).
 const READ_BYTES: usize = 65_536;
 
-/// How far a walk is.
+/// The state of a walk after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// There is more.
+    /// There is more to read now.
     Further,
-    /// There will be more.
+    /// There will be more to read.
     Waits,
     Done,
 }
 
-/// A walk under way, by a socket of its own.
+/// A walk in progress, with a socket of its own.
 pub struct Walk {
     socket: Socket,
     buffer: Vec<u8>,
-    /// The present one last.
+    /// The families that are left, the present one last.
     families: Vec<Family>,
-    /// The prefix that messages are about: those of one come one after the other.
+    /// The prefix of the last message: the messages of one prefix come in sequence.
     present: Option<(u32, Prefix, Vec<Path>)>,
-    /// What was heard of these meanwhile is newer.
+    /// Prefixes with a change since the walk began. The change is newer than the result of the walk.
     heard: BTreeSet<(u32, Prefix)>,
     met: usize,
     began: Instant,
 }
 
 impl Walk {
-    /// Begins one in the calling thread's network namespace.
+    /// Begins a walk in the calling thread's network namespace.
     pub fn begin(known: &mut Known) -> anyhow::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE).context("open a netlink socket")?;
         socket.bind_auto().context("bind a netlink socket")?;
@@ -80,12 +80,12 @@ impl Walk {
         unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
     }
 
-    /// A change of this prefix was heard.
+    /// Reports a change of this prefix.
     pub fn hear(&mut self, table: u32, prefix: Prefix) {
         self.heard.insert((table, prefix));
     }
 
-    /// Since it began.
+    /// Time since it began.
     pub fn took(&self) -> Duration {
         self.began.elapsed()
     }
@@ -100,7 +100,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Reads once. What follows is given to `follow`.
+    /// Reads once, and passes the effects to `follow`.
     pub fn step(
         &mut self,
         known: &mut Known,
@@ -187,7 +187,7 @@ impl Walk {
         follow((table, prefix, known.store.set(table, prefix, paths)));
     }
 
-    /// Waits for the end.
+    /// Reads until the end.
     pub fn finish(
         &mut self,
         known: &mut Known,

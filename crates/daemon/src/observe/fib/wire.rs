@@ -1,4 +1,4 @@
-//! Messages of rtnetlink about routes, taken apart where they lie: a full table is a million of them, and what they say is little.
+//! Parses rtnetlink messages about routes in place, because a full table has a million of them and little in each is needed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,7 @@ const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
-/// Learned of one destination (RFC 8201), not a route.
+/// The flag of an entry learned for one destination (RFC 8201), which is not a route.
 const RTM_F_CLONED: u32 = 0x200;
 /// linux/rtnetlink.h: who made a route.
 const RTPROT_RA: u8 = 9;
