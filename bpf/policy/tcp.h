@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a segment does to the state of a TCP flow of the gateway (enum ab_state). Numbers are compared before, by whoever follows
- * them: the programs those of TCP, the simulator its own.
+ * How a segment changes the state of a TCP flow of the gateway (enum ab_state). Sequence numbers are compared by the caller:
+ * the programs compare those of TCP, the simulator its own.
  *
- * A flow is confirmed once its handshake has gone both ways (RFC 9293 section 3.5): the remote end has answered the SYN, and the LAN
- * host has sent on. It is over when both ends have sent FIN, or one has reset it; then it is confirmed no more.
+ * A flow is confirmed once its handshake has gone both ways (RFC 9293 section 3.5): the remote end has answered the SYN, and the
+ * LAN host has sent another segment. It is over when both ends have sent FIN, or one has reset it; it is not confirmed after that.
  */
 #ifndef ANABRANCH_POLICY_TCP_H
 #define ANABRANCH_POLICY_TCP_H
@@ -12,7 +12,7 @@
 #include "../include/anabranch.h"
 #include "segment.h"
 
-/* What has one of these is confirmed already, or never will be. */
+/* A flow with one of these bits is confirmed already, or never will be. */
 #define AB_STATE_SETTLED (AB_STATE_CONFIRMED | AB_STATE_CLOSED | AB_STATE_LEAVING)
 
 static __always_inline int ab_may_confirm(__u32 state)
@@ -27,8 +27,8 @@ static __always_inline int ab_completes_handshake(__u32 state, __u8 flags)
 }
 
 /*
- * Whether a segment of the LAN host is its RST to a guard or to an earlier connection (ab_hear): it has the number that was
- * acknowledged, which neither the SYN nor what follows it occupies, and says nothing of this flow. Without NAT what it answers has
+ * Whether a segment of the LAN host is its RST to a SYN proxy or to an earlier connection (ab_hear): it has the number that was
+ * acknowledged, which is not one of this flow, and says nothing about this flow. Without NAT, the segment that it answers has
  * answered the flow.
  */
 static __always_inline int ab_answers_challenge(__u32 state, __u8 flags, int is_of_flow)
@@ -53,7 +53,7 @@ struct ab_segment {
 	__u8 zero;
 };
 
-/* What such a segment is to a flow whose handshake is not known to have gone both ways. */
+/* What such a segment means for a flow whose handshake is not known to have gone both ways. */
 enum ab_hearing {
 	AB_HEARING_NOTHING = 0,
 	AB_HEARING_SYN = 1,	/* a SYN without an ACK: the remote end begins, too */
@@ -67,11 +67,11 @@ enum ab_hearing {
 /*
  * `state` is that of the flow, `of_try` that of the try whose link brought the segment.
  *
- * A guard before the remote end may answer the SYN of a stranger by a SYN/ACK that acknowledges another number ("safe reset"). The
- * host resets that (RFC 9293 section 3.10.7.3), which proves that it is there, and its next SYN is let through. A remote end that
- * has an earlier connection of the same ends still, in TIME-WAIT or half open, answers by a bare ACK with that one's numbers
- * (section 3.10.7.4). The host, which waits for the answer, resets that connection (section 3.10.7.3), and its next SYN is heard.
- * Who forges either has a RST sent, to whom the host called, that he could have sent himself.
+ * A SYN proxy in front of the remote end may answer the SYN of an unknown client by a SYN/ACK that acknowledges another number
+ * ("safe reset"). The host resets that (RFC 9293 section 3.10.7.3), which proves that it exists, and the proxy lets its next SYN
+ * pass. A remote end that still has an earlier connection with the same ends, in TIME-WAIT or half open, answers by a bare ACK with
+ * the numbers of that one (section 3.10.7.4). The host, which waits for another answer, resets that connection (section 3.10.7.3),
+ * and its next SYN is accepted. Whoever forges either only causes a RST to the remote end, which they could send themselves.
  */
 static __always_inline enum ab_hearing ab_hear(__u32 state, __u32 of_try, const struct ab_segment *segment)
 {
@@ -91,7 +91,7 @@ static __always_inline enum ab_hearing ab_hear(__u32 state, __u32 of_try, const 
 	return of_try & AB_STATE_REPLIED ? AB_HEARING_MORE : AB_HEARING_NOTHING;
 }
 
-/* How long nothing may be seen of it. `is_pressed`: the table has no room for flows that are over. */
+/* How long the flow may be without a packet. `is_pressed`: the table has no room for flows that are over. */
 static __always_inline __u64 ab_tcp_timer_ns(const struct ab_settings *set, __u32 state, int is_pressed)
 {
 	if (state & AB_STATE_CLOSED && is_pressed)
@@ -101,13 +101,13 @@ static __always_inline __u64 ab_tcp_timer_ns(const struct ab_settings *set, __u3
 	return state & AB_STATE_CLOSED ? set->tcp_transitory_ns : set->tcp_established_ns;
 }
 
-/* Whether it ends with its link. Of an attempt the next SYN chooses again. */
+/* Whether it ends with its link. An attempt does not, because its next SYN chooses again. */
 static __always_inline int ab_ends_with_link(__u32 state)
 {
 	return (state & (AB_STATE_CONFIRMED | AB_STATE_ROUTED)) != 0;
 }
 
-/* Whether its host is told of that. Without NAT the connection goes on over another link. */
+/* Whether its host is notified of that. Without NAT it is not, because the connection continues over another link. */
 static __always_inline int ab_is_told_of_end(__u32 state)
 {
 	return !(state & (AB_STATE_CLOSED | AB_STATE_ROUTED));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the gateway follows of TCP: enough to tell a handshake from a flood, an end from an attack, and progress from
+ * Follows TCP connections: enough to tell a handshake from a flood, an end from an attack, and progress from
  * noise. Sequence numbers compare modulo 2^32 (RFC 9293 section 3.4).
  */
 #ifndef ANABRANCH_TCP_H
@@ -10,7 +10,7 @@
 #include "held.h"
 #include "paths.h"
 
-/* A RST or FIN this far from what the LAN host expects may still be true: the host itself decides (RFC 5961). */
+/* A RST or FIN this far from what the LAN host expects may still be genuine: the host itself decides (RFC 5961). */
 #define TCP_PLAUSIBLE_WINDOW (1u << 20)
 
 static __always_inline int is_after(__u32 a, __u32 b)
@@ -23,13 +23,13 @@ static __always_inline int is_plausible(__u32 seq, __u32 expected)
 	return seq - expected + TCP_PLAUSIBLE_WINDOW <= 2 * TCP_PLAUSIBLE_WINDOW;
 }
 
-/* Whether a number is behind what the LAN host's SYN occupies, or what it has sent since. */
+/* Whether a sequence number is after the LAN host's SYN, up to the last that it has sent. */
 static __always_inline int is_behind_syn(__u32 number, const struct ab_flow *lan)
 {
 	return is_after(number, lan->tcp.isn) && !is_after(number, lan->tcp.end);
 }
 
-/* Follows one direction. Whether the segment acknowledges something new. */
+/* Follows one direction. Returns whether the segment acknowledges something new. */
 static __always_inline int follow_tcp(struct ab_flow *flow, const struct packet *p)
 {
 	if (!flow->tcp.end || is_after(p->end, flow->tcp.end))
@@ -40,7 +40,7 @@ static __always_inline int follow_tcp(struct ab_flow *flow, const struct packet 
 	return 1;
 }
 
-/* Both FINs seen: the flow is over, its entries serve the last segments. */
+/* If both FINs were seen, the flow is over. Its entries are kept for the last segments. */
 static __always_inline void learn_fin(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 whose)
 {
 	learn_state(lan, whose);
@@ -51,9 +51,9 @@ static __always_inline void learn_fin(const struct ab_flow_key *lan_key, struct 
 enum rst_verdict { RST_EXACT, RST_PLAUSIBLE, RST_FALSE };
 
 /*
- * Only a RST with exactly the expected sequence number ends a flow here (RFC 7857 section 2.2, RFC 5961 section 3);
- * a plausible one is translated, and what the host's challenge ACK is answered with is exact. During the handshake it must
- * acknowledge the SYN.
+ * Only a RST with exactly the expected sequence number ends a flow here (RFC 7857 section 2.2, RFC 5961 section 3). Another one
+ * inside the window is translated; the host answers it with a challenge ACK, and the RST in answer to that is exact. During the
+ * handshake a RST must acknowledge the SYN.
  */
 static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, const struct ab_flow *lan,
 						     const struct ab_flow *wan)
@@ -70,7 +70,7 @@ static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, con
 	return is_plausible(p->seq, lan->tcp.ack) ? RST_PLAUSIBLE : RST_FALSE;
 }
 
-/* The LAN entry of a try, its own or not, and its key. */
+/* The LAN entry of a try, the flow's own or another, and its key. */
 static __always_inline struct ab_flow *find_attempt(const struct ab_flow_key *wan_key, const struct ab_flow *wan,
 						    struct ab_flow_key *lan_key)
 {
@@ -80,14 +80,14 @@ static __always_inline struct ab_flow *find_attempt(const struct ab_flow_key *wa
 	return lan && lan->other_port == wan_key->local_port ? lan : NULL;
 }
 
-/* Whether it acknowledges what the LAN host's SYN occupies: who sends that has seen the SYN. */
+/* Whether it acknowledges the LAN host's SYN: then its sender has seen the SYN. */
 static __always_inline int acknowledges_syn(const struct packet *p, const struct ab_flow *lan)
 {
 	return p->tcp_flags & AB_TCP_ACK && is_behind_syn(p->ack, lan);
 }
 
-/* The same without NAT, where a flow may have joined a connection under way: what it knows of the host's numbers is a window
- * (open.h), and the remote end may have heard what the host sent before by another way. */
+/* The same without NAT, where a flow may have joined an existing connection: the host's sequence numbers are only known to be in a
+ * window (open.h), and the remote end may have received earlier segments over another path. */
 static __always_inline int acknowledges_host(const struct packet *p, const struct ab_flow *lan)
 {
 	if (lan->tcp.end - lan->tcp.isn < TCP_PLAUSIBLE_WINDOW)
@@ -95,7 +95,7 @@ static __always_inline int acknowledges_host(const struct packet *p, const struc
 	return p->tcp_flags & AB_TCP_ACK && is_plausible(p->ack, lan->tcp.end);
 }
 
-/* A segment that has come for an attempt whose SYN waits: unless it answers a probe, it answers nothing. The reason for which it
+/* Handles a segment for an attempt whose SYN waits: it can only be the answer to a probe. Returns the reason for which it
  * goes no further as it is. */
 static __noinline int follow_probe(struct packet *p, const struct ab_flow_key *lan_key, struct ab_flow *lan,
 				   const struct ab_flow_key *wan_key)
@@ -118,7 +118,8 @@ static __noinline int follow_probe(struct packet *p, const struct ab_flow_key *l
 	return answer_probe(lan_key, lan, wan_key) ? AB_REASON_PROBE_ANSWERED : AB_REASON_PROBE_LATE;
 }
 
-/* A RST or FIN from the remote end, at most two per flow: looks up the LAN entry. 0, or the reason to drop it. */
+/* Handles a RST or FIN from the remote end, which needs a look-up of the LAN entry; there are at most two per flow. Returns 0, or
+ * the reason to drop it. */
 __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
 	if (!p || !wan || !wan_key)
@@ -138,18 +139,18 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 			p->flags |= PACKET_UNPROVEN;
 			return 0;
 		default:
-			/* The host judges what nobody filters. */
+			/* Without NAT nothing is filtered, so the host decides. */
 			p->flags |= PACKET_UNPROVEN;
 			return wan->state & AB_STATE_ROUTED ? 0 : AB_REASON_BAD_RST;
 		}
 	}
-	/* With TCP Fast Open it may come before the host has acknowledged anything, without NAT before anything was heard. */
+	/* With TCP Fast Open it may come before the host has acknowledged anything; without NAT, before anything was received. */
 	if (is_plausible(p->seq, lan->tcp.ack ?: wan->tcp.end ?: p->seq))
 		learn_fin(&lan_key, lan, AB_STATE_FIN_REMOTE);
 	return 0;
 }
 
-/* A RST or FIN of the LAN host. */
+/* Handles a RST or FIN of the LAN host. */
 static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan)
 {
 	struct ab_flow_key key;
@@ -161,23 +162,23 @@ static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan
 	return 0;
 }
 
-/* In the link entry, in the place of the number that a guard has acknowledged: the host's RST to that has left. */
+/* In the link entry, in place of the number that a SYN proxy has acknowledged: the host's RST to that was sent. */
 #define GUARD_ANSWERED 1
 
-/* What the host is to reset, which answers no SYN of its own. */
+/* Lets a segment pass that does not answer the SYN and that the host has to reset. */
 static __always_inline int take_challenge(struct packet *p)
 {
 	p->flags |= PACKET_CHALLENGE | PACKET_UNPROVEN;
 	return 0;
 }
 
-/* Whether it is the host's RST to that. */
+/* Whether it is the host's RST to such a segment. */
 static __always_inline int answers_challenge(const struct packet *p, const struct ab_flow *lan)
 {
 	return ab_answers_challenge(lan->state, p->tcp_flags, is_behind_syn(p->seq, lan));
 }
 
-/* The remote end answered: the LAN entry learns it, so that what the host sends next confirms the flow. */
+/* Records in the LAN entry that the remote end has answered, so that the host's next segment confirms the flow. */
 static __always_inline void learn_reply(const struct ab_flow_key *lan_key, struct ab_flow *lan, struct ab_flow *wan)
 {
 	if (!(lan->state & AB_STATE_REPLIED))
@@ -185,11 +186,11 @@ static __always_inline void learn_reply(const struct ab_flow_key *lan_key, struc
 	learn_state(wan, AB_STATE_REPLIED);
 }
 
-/* TCP repeats its SYN after a second (RFC 6298 section 2.1); on its way that may come a little closer to the first. */
+/* A SYN is retransmitted after a second (RFC 6298 section 2.1). It may arrive a little closer to the first one. */
 #define SYN_REPEATED_US 900000u
 
-/* Whether the SYN without an ACK that `p` is came for this try before, and none other meanwhile, as long ago as a SYN is repeated.
- * Remembers it. */
+/* Whether the same SYN without an ACK came for this try before, no other came meanwhile, and the time between them is that of a
+ * retransmission. Records it. */
 static __always_inline int is_heard_again(const struct packet *p, struct ab_flow *wan)
 {
 	__u32 now_us = ab_syn_sent(time_ns()), before_us = wan->embryo;
@@ -200,10 +201,10 @@ static __always_inline int is_heard_again(const struct packet *p, struct ab_flow
 }
 
 /*
- * A SYN without an ACK, which opens simultaneously (RFC 9293 section 3.5, RFC 5382 REQ-2). Who calls anybody can send it in that
- * one's name, and a host that hears it hears the true answer no more: it waits for another number. So nothing is learned of it, and
- * while nothing has answered, the host hears it when it is repeated, which is later than most answers come. Other hosts of the LAN
- * are believed at once. 0, or the reason to drop it.
+ * Handles a SYN without an ACK, which opens simultaneously (RFC 9293 section 3.5, RFC 5382 REQ-2). Anybody can forge it in the name
+ * of the called remote end, and a host that receives it no longer accepts the true answer, because it then waits for another
+ * number. So nothing is recorded from it, and as long as nothing has answered, the host receives it only when it is retransmitted,
+ * which is later than most answers come. SYNs of other LAN hosts are delivered at once. Returns 0, or the reason to drop it.
  */
 static __always_inline int follow_bare_syn(struct packet *p, const struct ab_flow_key *lan_key,
 					   const struct ab_flow *lan, const struct ab_flow_key *wan_key,
@@ -217,13 +218,14 @@ static __always_inline int follow_bare_syn(struct packet *p, const struct ab_flo
 	return is_heard_again(p, wan) || p->flags & PACKET_TURNED ? 0 : AB_REASON_BAD_HANDSHAKE;
 }
 
-/* Whether a segment without a SYN may be the first that acknowledges that of the host: it follows the remote end's own SYN. */
+/* Whether a segment without a SYN may be the first that acknowledges the host's SYN, because it follows the remote end's own
+ * SYN. */
 static __always_inline int follows_bare_syn(const struct packet *p, const struct ab_flow *wan)
 {
 	return wan->embryo && p->seq == wan->host + 1;
 }
 
-/* What acknowledges the SYN of a try, unless another try has won before. 0, or the reason to drop it. */
+/* Handles the acknowledgement of a try's SYN, unless another try has won before. Returns 0, or the reason to drop it. */
 static __always_inline int follow_answer(struct packet *p, struct ab_flow_key *lan_key, struct ab_flow *lan,
 					 struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
@@ -238,8 +240,8 @@ static __always_inline int follow_answer(struct packet *p, struct ab_flow_key *l
 }
 
 /*
- * A segment from the remote end before the handshake is known to have gone both ways. Of several tries the one that is
- * answered first is the flow's. 0, or the reason to drop it.
+ * Handles a segment from the remote end before the handshake is known to have gone both ways. If there are several tries, the flow
+ * is bound to the one that is answered first. Returns 0, or the reason to drop it.
  */
 static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
@@ -247,7 +249,7 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	struct ab_flow *lan = find_attempt(wan_key, wan, &lan_key);
 	if (!lan)
 		return AB_REASON_BAD_HANDSHAKE;
-	/* Nobody filters what comes for these, which may have begun from outside: what proves nothing is let through. */
+	/* These are not filtered, because they may have begun outside. Segments that prove nothing pass. */
 	if (wan->state & (AB_STATE_ROUTED | AB_STATE_OUTSIDE)) {
 		if (!acknowledges_host(p, lan)) {
 			p->flags |= PACKET_UNPROVEN;
@@ -270,7 +272,7 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	case AB_HEARING_SYN:
 		return follow_bare_syn(p, &lan_key, lan, wan_key, wan);
 	case AB_HEARING_GUARD:
-		/* Each try meets a guard of its own. */
+		/* Each try may meet a SYN proxy of its own. */
 		if (!holds_try(&lan_key, lan, wan_key))
 			return AB_REASON_BAD_HANDSHAKE;
 		wan->tcp.isn = p->ack;
@@ -288,7 +290,7 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	}
 }
 
-/* The reason for which a segment from a link leaves that answers a try that is over; 0 if it is none. */
+/* The reason for a segment from a link that answers a losing try; 0 if it does not. */
 static __noinline int answers_loser(struct packet *p, struct ab_flow_key *wan_key)
 {
 	if (p->proto != IPPROTO_TCP || !p->has_ports_header || !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_RST)))
@@ -329,7 +331,7 @@ static long step_option(__u32 step, struct option_walk *walk)
 	return 0;
 }
 
-/* Lowers the MSS option of a SYN to what fits `mtu` (RFC 9293 section 3.7.1). 0, or the reason of failure. */
+/* Lowers the MSS option of a SYN to what fits `mtu` (RFC 9293 section 3.7.1). Returns 0, or the reason of failure. */
 __noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 {
 	if (!p)
@@ -346,7 +348,7 @@ __noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 	if (bpf_skb_load_bytes(skb, p->l4 + sizeof(struct tcphdr), walk.options, length))
 		return 0;
 	walk.length = length;
-	/* Nearly always it is the first. */
+	/* The MSS is nearly always the first option. */
 	if (!step_option(0, &walk))
 		bpf_loop(TCP_OPTIONS_MAX, step_option, &walk, 0);
 	if (!walk.found)
