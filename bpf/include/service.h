@@ -15,7 +15,7 @@
 #include "rules.h"
 
 /* The version of its pinned maps. */
-#define AB_SERVICE_ABI_VERSION 1
+#define AB_SERVICE_ABI_VERSION 2
 
 #define AB_MAX_SERVICES 64
 
@@ -73,7 +73,9 @@ struct ab_connection {
 	__u32 ifindex;	   /* that device */
 	__u32 state;	   /* client's entry */
 	__u32 end;	   /* server's entry: highest sequence number sent, plus one */
+	__u32 ack;	   /* server's entry: the client's next byte, by what the server has acknowledged */
 	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
+	__u32 zero2;
 };
 
 /* Connections expire after this time without a packet: RFC 5382 REQ-5, and for an unanswered one the time after which Linux stops

@@ -28,6 +28,19 @@ static __always_inline __u32 ab_connection_learn(__u32 state, int by_server, __u
 	return learned & ~state;
 }
 
+/* A client may have sent so many bytes beyond what its server has acknowledged, as far as the numbers of its RSTs go. */
+#define AB_RESET_WINDOW (1 << 16)
+
+/*
+ * Whether a client's RST with this number is one of its own. Anybody can send one with a client's address; an endpoint takes just
+ * the number that it expects next (RFC 5961 section 3.2), which is `acked`, the last that the server has acknowledged, or a few
+ * bytes further: those may be on the way.
+ */
+static __always_inline int ab_connection_is_reset(__u32 state, __u32 number, __u32 acked)
+{
+	return !(state & AB_CONNECTION_ANSWERED) || number - acked < AB_RESET_WINDOW;
+}
+
 /* Whether a segment is the first SYN of a new connection that replaces this one. */
 static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags)
 {

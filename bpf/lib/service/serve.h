@@ -46,21 +46,43 @@ static __always_inline int is_same_way(const struct ab_connection *a, const stru
 	return a->ifindex == b->ifindex && !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]));
 }
 
+/* Whether a segment proves that who sent it hears the server, or nobody has proved that yet. */
+static __always_inline int is_from_client(const struct packet *p, __u32 state, const struct ab_connection *server)
+{
+	if (is_first_syn(p))
+		return !(state & AB_CONNECTION_ESTABLISHED);
+	return p->tcp_flags & AB_TCP_ACK && server->end - p->ack <= ACK_WINDOW;
+}
+
 /*
- * Clients move, and so do routers in front of them. But anybody can send with a client's address. So the way back changes only with
- * a segment that acknowledges something that the server has just sent.
+ * Clients move, and so do routers in front of them. But anybody can send with a client's address. So the way back of an established
+ * connection changes only with a segment that acknowledges something that the server has just sent. Before that the last first SYN
+ * sets it: a forged one that came earlier does not keep the client from its answer.
  */
 static __noinline void follow_client(struct service_room *room, struct ab_connection *client)
 {
 	const struct ab_connection *now = &room->connection;
 	turn_key(&room->server, &room->client, client);
 	struct ab_connection *server = find_connection(&room->server);
-	if (!server || !(room->packet.tcp_flags & AB_TCP_ACK) || server->end - room->packet.ack > ACK_WINDOW)
+	if (!server || !is_from_client(&room->packet, client->state, server))
 		return;
 	client->ifindex = server->ifindex = now->ifindex;
 	client->layer3 = server->layer3 = now->layer3;
 	__builtin_memcpy(client->ethernet, now->ethernet, sizeof(client->ethernet));
 	__builtin_memcpy(server->ethernet, now->ethernet, sizeof(server->ethernet));
+}
+
+/* The flags of a client's segment, without a RST that is not its own. */
+static __noinline __u8 believed_flags(struct service_room *room, const struct ab_connection *client)
+{
+	__u8 flags = room->packet.tcp_flags;
+	if (!(flags & AB_TCP_RST))
+		return flags;
+	turn_key(&room->server, &room->client, client);
+	const struct ab_connection *server = find_connection(&room->server);
+	if (server && !ab_connection_is_reset(client->state, room->packet.seq, server->ack))
+		flags &= ~AB_TCP_RST;
+	return flags;
 }
 
 /* Sends a packet to the server of its connection. */
@@ -127,7 +149,7 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 	}
 	if (!is_same_way(client, &room->connection))
 		follow_client(room, client);
-	learn(client, 0, p->tcp_flags);
+	learn(client, 0, believed_flags(room, client));
 	count_packet(skb, p, client);
 	return send_to_server(skb, p, client);
 }
@@ -157,6 +179,8 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	if (p->ttl <= 1)
 		return AB_SERVICE_REASON_TTL;
 	server->end = p->end;
+	if (p->tcp_flags & TCP_ACK)
+		server->ack = p->ack;
 	count_packet(skb, p, server);
 	if (rewrite_packet(skb, p, OUTBOUND, &server->other_local, server->other_port) || send_back(skb, p, server))
 		return AB_SERVICE_REASON_UNSENT;

@@ -25,6 +25,11 @@ pub fn gives_way(state: u32, flags: u8) -> bool {
     ffi::ab_connection_gives_way(state, flags)
 }
 
+/// Whether a RST of a client's with this number is its own, where the server has acknowledged `acked`.
+pub fn is_reset(state: u32, number: u32, acked: u32) -> bool {
+    ffi::ab_connection_is_reset(state, number, acked)
+}
+
 /// How long nothing may be seen of a connection before it is forgotten.
 pub fn timer(state: u32) -> Duration {
     Duration::from_nanos(ffi::ab_connection_timer_ns(state))
@@ -64,6 +69,22 @@ mod tests {
     fn nothing_but_an_answer_lets_a_client_establish() {
         let unanswered = [(Sender::Client, SYN), (Sender::Client, ACK)];
         assert_eq!(run(&unanswered), 0);
+    }
+
+    #[test]
+    fn a_reset_counts_at_the_number_that_the_server_waits_for_and_a_little_behind() {
+        let answered = CONNECTION_ANSWERED;
+        for (state, number, is_reset_now) in [
+            (0, 7, true),
+            (answered, 1000, true),
+            (answered, 1000 + 0xffff, true),
+            (answered, 1000 + 0x1_0000, false),
+            (answered, 999, false),
+            (answered | CONNECTION_ESTABLISHED, 1 << 31, false),
+        ] {
+            assert_eq!(is_reset(state, number, 1000), is_reset_now, "{number}");
+        }
+        assert!(is_reset(answered, 5, u32::MAX));
     }
 
     proptest! {

@@ -155,6 +155,7 @@ decisions! {
     fn ab_ends_with_link(state: u32) -> bool;
     fn ab_is_told_of_end(state: u32) -> bool;
     fn ab_connection_learn(state: u32, by_server: bool, flags: u8) -> u32;
+    fn ab_connection_is_reset(state: u32, number: u32, acked: u32) -> bool;
     fn ab_connection_gives_way(state: u32, flags: u8) -> bool;
     fn ab_connection_timer_ns(state: u32) -> u64;
 }
