@@ -33,6 +33,9 @@ struct ab_virtual {
 
 enum ab_server_flags {
 	AB_SERVER_POINT_TO_POINT = 1 << 0, /* its device has no Ethernet: no neighbour to resolve */
+	/* User space keeps these for its next process; the programs read the choice alone. */
+	AB_SERVER_DRAINED = 1 << 1, /* somebody has ordered that it takes no new connections */
+	AB_SERVER_FAILED = 1 << 2,  /* its check says that it does not work */
 };
 
 /* A server, at AB_SERVER_PLACE. It keeps its place as long as it has connections. */

@@ -179,7 +179,7 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	if (p->ttl <= 1)
 		return AB_SERVICE_REASON_TTL;
 	server->end = p->end;
-	if (p->tcp_flags & TCP_ACK)
+	if (p->tcp_flags & AB_TCP_ACK)
 		server->ack = p->ack;
 	count_packet(skb, p, server);
 	if (rewrite_packet(skb, p, OUTBOUND, &server->other_local, server->other_port) || send_back(skb, p, server))

@@ -16,8 +16,8 @@ pub use anabranch_core::{
 };
 pub use client::{Client, ClientError};
 pub use messages::{
-    Explained, LinkAction, Misread, PassedRule, Request, Response, VERSION, from_line, to_line,
-    to_line_of,
+    Explained, LinkAction, Misread, PassedRule, Request, Response, ServerAction, VERSION,
+    from_line, to_line, to_line_of,
 };
 pub use paths::Paths;
 pub use status::{

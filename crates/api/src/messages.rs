@@ -47,6 +47,15 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
+    /// An order for a server of a service.
+    Server {
+        /// The service, as in the configuration.
+        service: String,
+        /// Where the server listens.
+        server: SocketAddr,
+        /// What is ordered.
+        action: ServerAction,
+    },
     /// Reads the configuration again, like SIGHUP.
     Reload,
     /// Ends the daemon; answered when the host is as it was.
@@ -67,6 +76,16 @@ pub enum LinkAction {
     Up,
     /// Out of use: its flows end.
     Down,
+}
+
+/// An order for a server of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerAction {
+    /// No new connections; the present ones stay.
+    Drain,
+    /// Back in use.
+    Up,
 }
 
 /// Its answer.

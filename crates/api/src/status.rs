@@ -537,6 +537,14 @@ pub struct ServiceStatus {
 pub struct ServerStatus {
     /// Where it listens.
     pub endpoint: SocketAddr,
+    /// How much it takes beside others, where the policy asks.
+    pub weight: u32,
+    /// Takes connections only where no other server does.
+    pub backup: bool,
+    /// Somebody has ordered that it takes no new connections.
+    pub drained: bool,
+    /// What it has to pass, and how it fared; none of a service without.
+    pub check: Option<CheckStatus>,
     /// Takes new connections.
     pub usable: bool,
     /// Why it does not.

@@ -142,6 +142,9 @@ A line of flows.txt is a flow, and may say which rule is to take it; # begins a 
         #[arg(long)]
         force: bool,
     },
+    /// Show services and their servers, and take a server out of use, or back in
+    #[command(subcommand)]
+    Service(ServiceCommand),
     /// List the policies of gateways, trunks and services, what they need and what they cost
     ///
     /// Of one policy a page: what it measures, where and how often, what that costs, which sites it suits, and what the experiments
@@ -225,6 +228,67 @@ pub struct ExplainArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ServiceCommand {
+    /// All services, a line each
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The servers of a service, and what their checks say
+    #[command(after_help = "Examples:
+  anabranch service show web
+  anabranch service show web --json | jq '.servers[] | select(.usable | not)'")]
+    Show {
+        /// The service's name in the configuration
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a server no new connections; it keeps those that it has
+    ///
+    /// It stays so until `up`, whatever becomes of the daemon, until the next boot.
+    #[command(after_help = "Examples:
+  anabranch service drain web/10.0.0.11:80       before it is restarted
+  anabranch service show web                     until its connections are over
+  anabranch service up web/10.0.0.11:80")]
+    Drain {
+        /// Service, and where the server listens
+        #[arg(value_name = "SERVICE/ADDRESS:PORT")]
+        server: ServerName,
+    },
+    /// Put a drained server back in use
+    Up {
+        /// Service, and where the server listens
+        #[arg(value_name = "SERVICE/ADDRESS:PORT")]
+        server: ServerName,
+    },
+}
+
+/// A server of a service: `SERVICE/ADDRESS:PORT`.
+#[derive(Debug, Clone)]
+pub struct ServerName {
+    pub service: String,
+    pub server: SocketAddr,
+}
+
+impl FromStr for ServerName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || -> Option<Self> {
+            let (service, server) = text.split_once('/')?;
+            Some(Self {
+                service: service.to_owned(),
+                server: server.parse().ok()?,
+            })
+        };
+        read().ok_or(r#"write SERVICE/ADDRESS:PORT, like "web/10.0.0.11:80""#)
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

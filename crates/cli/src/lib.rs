@@ -93,6 +93,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
             name,
             force,
         } => commands::link::run(instance, action, name, force),
+        Command::Service(command) => commands::service::run(instance, command),
         Command::Policies { name, json } => {
             let pages = catalogue::rows().map(Row::page).collect();
             policies::run(pages, name.as_deref(), json)

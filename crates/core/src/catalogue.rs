@@ -87,6 +87,13 @@ const BLIND: Algorithm = Algorithm {
     ..SESSIONS
 };
 
+const SERVERS: ServerPolicy = ServerPolicy {
+    measure: &measure::NONE,
+    dispatch: Dispatch::Turns,
+    by_weight: false,
+    suits: "servers that are alike, and connections that are, too",
+};
+
 /// Far above what a site opens, and far below what a link notices.
 const RACES_PER_S: u32 = 1000;
 const RACES: Racing = Racing::Syns { per_s: RACES_PER_S };
@@ -120,7 +127,7 @@ macro_rules! rows {
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 36] = rows! {
+pub static ROWS: [Row; 41] = rows! {
     "WSDM": "by available bandwidth; a retransmitted SYN tries another link" ("Peng 2005 §4.2") =>
         Policy::Gateway(Algorithm { measure: &measure::ST_MIX, retry: Retry::Elsewhere, ..PERIODIC });
     "RR": "each link in turn" ("Peng 2005 table 1") =>
@@ -219,11 +226,44 @@ pub static ROWS: [Row; 36] = rows! {
         Policy::Trunk(Spread::Mlppp);
     "single": "the undivided link that others are measured against, in scenarios" ("Jo 2002 §III.B") =>
         Policy::Trunk(Spread::Single);
-    "RR" or "cyclic": "each usable server in turn" ("RFC 2391, round robin") =>
+    "RR" or "cyclic": "each usable server in turn" ("RFC 2391, round robin; Zhang 2002 §2.3") =>
         Policy::Service(ServerPolicy {
             dispatch: Dispatch::Turns,
-            state: "a counter for each service and address family",
-            suits: "servers that are alike, and connections that are, too",
+            ..SERVERS
+        });
+    "WRR": "each server as often as its weight says, those with more to come first" ("Zhang 2002 §2.3, weighted round robin; the order is ours") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::DISPATCHED,
+            dispatch: Dispatch::Weighted,
+            by_weight: true,
+            suits: "servers of unlike strength, and connections that are alike",
+        });
+    "random": "any usable server" ("Zhang 2002 §2.3, random") =>
+        Policy::Service(ServerPolicy {
+            dispatch: Dispatch::Random,
+            suits: "many balancers before the same servers: none needs to know of the others",
+            ..SERVERS
+        });
+    "LC" or "CONN": "fewest connections still open; of equal ones the first of the list" ("Zhang 2002 §2.3, least connections; Bryhni 2000") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::ACTIVE,
+            dispatch: Dispatch::Weighted,
+            suits: "connections of unlike length",
+            ..SERVERS
+        });
+    "WLC": "fewest connections still open for its weight" ("Zhang 2002 §2.3, weighted least connections") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::ACTIVE,
+            dispatch: Dispatch::Weighted,
+            by_weight: true,
+            suits: "servers of unlike strength, and connections of unlike length",
+        });
+    "P2C": "of two random servers that with fewer connections still open for its weight" ("Mitzenmacher 2001, power of two choices") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::ACTIVE,
+            dispatch: Dispatch::RandomTwo,
+            by_weight: true,
+            suits: "several balancers before the same servers, each of which sees a part of the connections",
         });
 };
 

@@ -1,21 +1,71 @@
 //! How a service spreads connections over its servers.
 
-use anabranch_policy::Dispatch;
+use anabranch_policy::{Candidate, Choice, Dispatch, Load};
 use serde::{Serialize, Serializer};
 
 use crate::algorithm::{DISPATCHES, word_of};
 use crate::catalogue::{Cost, Facts, Parts, TargetKind};
+use crate::measure::{Measure, Taken};
 
 /// What the data path of a service does at each connection; nothing is measured in between. Each policy is a row of the
 /// [`catalogue`](crate::catalogue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerPolicy {
-    /// How a server is chosen among those that take new connections.
+    /// What is known of a server when one is chosen.
+    pub measure: &'static Measure,
+    /// How that becomes a choice.
     pub dispatch: Dispatch,
-    /// What the data path keeps for it.
-    pub state: &'static str,
+    /// Whether the measure is divided by the servers' weights.
+    pub by_weight: bool,
     /// Which servers it suits, and which not.
     pub suits: &'static str,
+}
+
+/// A server, as far as a choice goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// How much it takes beside others.
+    pub weight: u32,
+    /// Takes new connections.
+    pub is_usable: bool,
+    /// Only where no other does.
+    pub is_backup: bool,
+    /// Connections that it was given before its share is counted.
+    pub base: u32,
+}
+
+impl ServerPolicy {
+    /// The choice among servers by their places; where a place is empty there is none.
+    pub fn choice(&self, members: &[Option<Member>]) -> Choice {
+        let candidates = members.iter().map(|member| Candidate {
+            weight: member
+                .filter(|_| self.by_weight)
+                .map_or(1, |one| one.weight),
+            load: 0,
+            usable: member.is_some_and(|one| one.is_usable && !one.is_backup),
+        });
+        let candidates: Vec<Candidate> = candidates.collect();
+        let (mut choice, _) = Choice::among(self.dispatch, &candidates);
+        choice.load = self.load().into();
+        let backup =
+            |member: &Option<Member>| member.is_some_and(|one| one.is_usable && one.is_backup);
+        choice.spare[0] = (0..)
+            .zip(members)
+            .filter_map(|(place, member)| backup(member).then_some(place))
+            .collect();
+        choice.spares = 1;
+        for (target, member) in choice.target.iter_mut().zip(members) {
+            target.dispatched_base = member.map_or(0, |one| one.base);
+        }
+        choice
+    }
+
+    fn load(&self) -> Load {
+        match self.measure.taken {
+            Taken::AtChoice(load) => load,
+            _ => Load::Dispatched,
+        }
+    }
 }
 
 impl Facts for ServerPolicy {
@@ -25,15 +75,23 @@ impl Facts for ServerPolicy {
 
     fn parts(&self) -> Parts {
         Parts {
-            measure: "none",
+            measure: self.measure.name,
             dispatch: word_of(&DISPATCHES, self.dispatch),
             granularity: "connection",
         }
     }
 
+    fn is_by_rate(&self) -> bool {
+        self.by_weight
+    }
+
     fn cost(&self) -> Cost {
+        let state = match self.dispatch {
+            Dispatch::Turns => "a counter for each service and address family",
+            _ => self.measure.state,
+        };
         Cost {
-            state: self.state,
+            state,
             probes: "none",
         }
     }
@@ -47,5 +105,116 @@ impl Facts for ServerPolicy {
 impl Serialize for ServerPolicy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.parts().serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_policy::abi::Gauges;
+    use anabranch_policy::{NO_TABLE, Request, choose};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Policy;
+    use crate::catalogue::find;
+
+    const MEMBER: Member = Member {
+        weight: 1,
+        is_usable: true,
+        is_backup: false,
+        base: 0,
+    };
+
+    fn policy(name: &str) -> ServerPolicy {
+        match find(TargetKind::Server, name).map(|row| row.policy) {
+            Some(Policy::Service(policy)) => policy,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    /// Which servers so many connections get that never end.
+    fn given(name: &str, members: &[Option<Member>], connections: u32) -> Vec<u16> {
+        let choice = policy(name).choice(members);
+        let mut gauges = Gauges::default();
+        let targets = (0..connections).map(|turn| {
+            let draw = match choice.takes_turns() {
+                true => turn,
+                false => turn.wrapping_mul(0x9e37_79b9),
+            };
+            let request = Request {
+                draw,
+                ..Request::default()
+            };
+            let target = choose(&choice, &gauges, &NO_TABLE, &request).target;
+            let target = target.expect("one is usable");
+            let gauge = &mut gauges.target[usize::from(target)];
+            gauge.dispatched += 1;
+            gauge.opened += 1;
+            target
+        });
+        targets.collect()
+    }
+
+    fn count(given: &[u16], server: u16) -> usize {
+        given.iter().filter(|one| **one == server).count()
+    }
+
+    const POLICIES: [&str; 6] = ["RR", "WRR", "random", "LC", "WLC", "P2C"];
+
+    #[test]
+    fn weights_count_where_the_policy_says() {
+        let weighted = [3, 2, 1].map(|weight| Some(Member { weight, ..MEMBER }));
+        for (name, shares) in [
+            ("RR", [20, 20, 20]),
+            ("WRR", [30, 20, 10]),
+            ("LC", [20, 20, 20]),
+            ("WLC", [30, 20, 10]),
+        ] {
+            let given = given(name, &weighted, 60);
+            assert_eq!(
+                [0, 1, 2].map(|server| count(&given, server)),
+                shares,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_joins_later_is_given_no_more_than_its_share() {
+        let policy = policy("WRR");
+        let mut gauges = Gauges::default();
+        (gauges.target[0].dispatched, gauges.target[0].opened) = (1000, 1000);
+        let members = [1000, 0].map(|base| Some(Member { base, ..MEMBER }));
+        let choice = policy.choice(&members);
+        let first = choose(&choice, &gauges, &NO_TABLE, &Request::default()).target;
+        assert_eq!(first, Some(0), "both begin anew");
+    }
+
+    proptest! {
+        #[test]
+        fn who_is_usable_takes_connections_and_backups_where_nobody_else_does(
+            all in proptest::collection::vec(proptest::option::of((1u32..9, any::<bool>(), any::<bool>())), 1..70),
+        ) {
+            let members: Vec<Option<Member>> = all
+                .iter()
+                .map(|one| one.map(|(weight, is_usable, is_backup)| Member { weight, is_usable, is_backup, base: 0 }))
+                .collect();
+            let of_tier = |is_backup: bool| {
+                let places = (0..).zip(&members);
+                let takes = |one: &Member| one.is_usable && one.is_backup == is_backup;
+                places.filter(|(_, one)| one.as_ref().is_some_and(takes)).map(|(place, _)| place).collect::<Vec<u16>>()
+            };
+            let tier = [of_tier(false), of_tier(true)].into_iter().find(|tier| !tier.is_empty());
+            for name in POLICIES {
+                match &tier {
+                    Some(tier) => prop_assert!(given(name, &members, 40).iter().all(|one| tier.contains(one)), "{}", name),
+                    None => {
+                        let choice = policy(name).choice(&members);
+                        let chosen = choose(&choice, &Gauges::default(), &NO_TABLE, &Request::default());
+                        prop_assert_eq!(chosen.target, None);
+                    }
+                }
+            }
+        }
     }
 }

@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::checking::Checking;
 use crate::classes::ClassSlots;
 use crate::config::{Config, Link};
 use crate::driver::{Driver, ProbeOrder};
@@ -40,7 +41,6 @@ use crate::probe::Answer;
 use crate::shell::Shell;
 use crate::slots::{Orders, Slots, Tested};
 use answers::{admin, words};
-use checked::LinkChecks;
 use endings::{External, Left, Lingering};
 use returns::Returning;
 
@@ -97,7 +97,7 @@ pub struct GatewayRole<P, S> {
     /// Requests that are answered when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Answer>)>,
-    pub(crate) checks: LinkChecks,
+    pub(crate) checks: Checking<checked::Path>,
     /// The last answer that came from another host than the probed one.
     pub(crate) wrong_answers: BTreeMap<(LinkId, Family), String>,
     /// The survey of other programs and hosts.
@@ -161,7 +161,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             endings: JoinSet::new(),
             unanswered: Vec::new(),
             probes: JoinSet::new(),
-            checks: LinkChecks::new(&config, &tested),
+            checks: checked::checks(&config, &tested),
             survey: Survey::default(),
             surveys: JoinSet::new(),
             asking: Vec::new(),

@@ -158,12 +158,12 @@ async fn open(
     }
     let mut roles = Vec::new();
     if let Some((config, loaded)) = gateway {
-        let host = gateway_host(paths, ids, claims, commands);
+        let host = gateway_host(paths, ids, claims, commands.clone());
         let role = |plane, host| begin_gateway(config, paths, plane, host);
         roles.push(Opened::new(begin(loaded, Gateway::close, host, role).await));
     }
     if let Some((config, loaded)) = services {
-        let host = async { services::Host::connect(claims) };
+        let host = async { services::Host::connect(claims, commands) };
         let role = |plane, host| ServicesRole::new(config, paths, plane, host);
         roles.push(Opened::new(
             begin(loaded, Services::close, host, role).await,
@@ -260,6 +260,20 @@ fn begin_gateway(
     let (slots, orders) = (host.host.slots().clone(), host.host.orders().clone());
     let former = (slots, orders, host.host.tested().clone());
     GatewayRole::new(config, paths.instance(), former, plane, host)
+}
+
+/// Makes a test, which leaves by `via`; a command is told `about` whom it is.
+pub(crate) async fn make_test(
+    test: Test,
+    via: Via,
+    timeout: Duration,
+    commands: Commands,
+    about: BTreeMap<String, String>,
+) -> Outcome {
+    match test {
+        Test::Target(target) => probe::test(target, via, timeout).await,
+        Test::Command(words) => commands.run(&words, about, timeout).await,
+    }
 }
 
 /// The environment variables that tell a command about the link it checks.
@@ -372,16 +386,8 @@ impl Surroundings for RealHost {
         ask: Ask<(String, Family)>,
         via: Via,
     ) -> impl Future<Output = Outcome> + Send + 'static {
-        let commands = self.commands.clone();
-        async move {
-            match ask.test {
-                Test::Target(target) => probe::test(target, via, ask.timeout).await,
-                Test::Command(words) => {
-                    let about = about(&ask.subject, &via);
-                    commands.run(&words, about, ask.timeout).await
-                }
-            }
-        }
+        let about = about(&ask.subject, &via);
+        make_test(ask.test, via, ask.timeout, self.commands.clone(), about)
     }
 
     fn ask(&self, to: SocketAddr, from_port: u16, number: u32, via: &Via) {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anabranch_console::output::print;
 use anabranch_console::table::{self, Columns, optional};
-use anabranch_core::Family;
 use anabranch_core::rules::{Class, Rule};
+use anabranch_core::{Family, Policy};
 use anabranch_daemon::config::{Config, Configuration, Link, Rate};
 use anabranch_daemon::observe::{
     Desired, LinkView, Netlink, Snapshot, absent_devices, routed_remarks,
@@ -114,12 +114,13 @@ fn policy(config: &Config, class: &Class) -> String {
 }
 
 fn services(config: &services::Config) -> String {
-    let mut columns = Columns::new(&["service", "listens at", "servers"]);
+    let mut columns = Columns::new(&["service", "listens at", "policy", "servers"]);
     for service in &config.services {
         columns.row([
             service.name.clone(),
             table::list(&service.listen),
-            table::list(&service.servers),
+            Policy::Service(service.policy).to_string(),
+            table::list(&service.endpoints().collect::<Vec<_>>()),
         ]);
     }
     format!("services at {}\n\n{columns}", config.devices.join(", "))

@@ -7,5 +7,6 @@ pub mod link;
 pub mod prefixes;
 pub mod reload;
 pub mod run;
+pub mod service;
 pub mod status;
 pub mod stop;

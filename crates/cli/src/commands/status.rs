@@ -11,6 +11,7 @@ use anabranch_console::table::{self, Columns, optional};
 use anyhow::bail;
 use serde::Serialize;
 
+use super::service;
 use crate::control::Daemon;
 use crate::words;
 
@@ -325,16 +326,12 @@ fn services(status: &ServicesStatus) -> String {
     for service in &status.services {
         for (i, server) in service.servers.iter().enumerate() {
             let once = |words: String| if i == 0 { words } else { String::new() };
-            let state = match server.usable {
-                true => table::good("up"),
-                false => table::bad("DOWN"),
-            };
             columns.row([
                 once(service.name.clone()),
                 once(table::list(&service.listen)),
                 once(service.policy.clone()),
                 server.endpoint.to_string(),
-                state.to_string(),
+                service::state(server),
                 server.opened.to_string(),
                 server.active.to_string(),
                 server.why.clone().unwrap_or_default(),

@@ -61,6 +61,15 @@ pub(super) fn read(
     Ok(())
 }
 
+/// What stands at `key`, without those who have to pass it.
+pub(crate) fn check(
+    source: &Source<'_>,
+    key: &[&str],
+    table: &CheckTable,
+) -> Result<Check, BadInput> {
+    Place { source, key }.check(table)
+}
+
 fn unknown(name: &str, links: &[Link]) -> String {
     let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
     format!(

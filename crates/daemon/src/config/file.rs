@@ -110,7 +110,7 @@ pub(super) struct NatTable {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CheckTable {
+pub(crate) struct CheckTable {
     pub link: OneOrMore,
     pub ask: Option<OneOrMore>,
     pub command: Option<Vec<String>>,
@@ -125,9 +125,9 @@ pub(super) struct CheckTable {
     pub quorum: Option<usize>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ExpectTable {
+pub(crate) struct ExpectTable {
     pub status: Option<Vec<u16>>,
     pub body: Option<String>,
 }
@@ -156,7 +156,7 @@ pub(super) struct SurveyTable {
 
 /// `"a"` or `["a", "b"]`.
 #[derive(Debug)]
-pub(super) struct OneOrMore(pub Vec<String>);
+pub(crate) struct OneOrMore(pub Vec<String>);
 
 impl Either for OneOrMore {
     const EXPECTED: &'static str =

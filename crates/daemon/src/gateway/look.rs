@@ -75,7 +75,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn keep_state(&mut self) {
         let slots = self.surroundings.keep_slots(&self.slots);
         let orders = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));
-        let tested = self.checks.tested();
+        let tested = self.remembered_tests();
         let kept = orders.and_then(|()| self.surroundings.keep_tested(&tested));
         if let Err(error) = kept {
             self.shell.report_and_retry(&format!(

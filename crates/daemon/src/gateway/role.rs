@@ -122,7 +122,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         let absent = self.seen.absent_lan.iter().map(|name| absent(name));
         standing
             .chain(absent)
-            .chain(self.checks.troubles())
+            .chain(self.tests_not_made())
             .chain(self.surroundings.lacks())
             .collect()
     }
@@ -227,8 +227,8 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
                 force,
             } => self.order(&name, action, force)?,
             Request::Explain { from, to, proto } => self.explain(from, to, proto),
-            // Handled by the daemon, for all roles.
-            Request::Reload | Request::Stop { .. } => return Ok(()),
+            // Handled by the services, and by the daemon for all roles.
+            Request::Server { .. } | Request::Reload | Request::Stop { .. } => return Ok(()),
         };
         if is_order {
             return self.carry_out(reply, response).await;

@@ -146,7 +146,7 @@ fn path_status<P: Plane, S: Surroundings>(
             filtered: fares.filtered.iter().map(Kind::to_string).collect(),
             targets: targets(now, fares, view),
         },
-        checks: gateway.checks.status(name, family),
+        checks: gateway.checks.status(&(name.to_owned(), family)),
     }
 }
 
@@ -399,7 +399,10 @@ fn barred<P: Plane, S: Surroundings>(
             let answer = gateway.wrong_answers.get(&(link, family))?;
             Some(format!("captive portal: {answer}"))
         }
-        State::Down(DownCause::Check) => gateway.checks.why(gateway.slots.name(link)?, family),
+        State::Down(DownCause::Check) => {
+            let name = gateway.slots.name(link)?.to_owned();
+            gateway.checks.why(&(name, family))
+        }
         _ => None,
     }
 }

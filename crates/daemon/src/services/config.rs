@@ -10,6 +10,7 @@ use anabranch_core::{Policy, ServerPolicy};
 use anabranch_policy::abi::MAX_SERVICES;
 use serde::Deserialize;
 
+use super::members::{Member, ServerTable, ServiceCheckTable, members};
 use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
 
 const NAME_CHARS_MAX: usize = 32;
@@ -44,11 +45,18 @@ pub struct Service {
     /// Virtual endpoints, at which clients reach it.
     pub listen: Vec<SocketAddr>,
     /// Servers, each reachable from this host.
-    pub servers: Vec<SocketAddr>,
+    pub servers: Vec<Member>,
     /// How connections are distributed over the servers.
     pub policy: ServerPolicy,
     /// Devices over which servers and clients are reached; empty: those of the gateway.
     devices: Vec<String>,
+}
+
+impl Service {
+    /// The endpoints of its servers, in the order written.
+    pub fn endpoints(&self) -> impl Iterator<Item = SocketAddr> {
+        self.servers.iter().map(|server| server.endpoint)
+    }
 }
 
 /// Other keys belong to other roles.
@@ -61,8 +69,10 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct ServiceTable {
     listen: OneOrMore,
-    servers: Vec<SocketAddr>,
+    servers: Vec<ServerTable>,
     policy: Option<String>,
+    #[serde(default)]
+    check: ServiceCheckTable,
     #[serde(default)]
     devices: Vec<String>,
 }
@@ -209,7 +219,8 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         let allowed = format!("{} servers; at most {max} are allowed", table.servers.len());
         return bad(&["servers"], &allowed);
     }
-    for (key, endpoints) in [("listen", &listen), ("servers", &table.servers)] {
+    let servers: Vec<SocketAddr> = table.servers.iter().map(|server| server.at).collect();
+    for (key, endpoints) in [("listen", &listen), ("servers", &servers)] {
         if endpoints.iter().any(|endpoint| !is_of_a_host(endpoint)) {
             return bad(
                 &[key],
@@ -217,37 +228,35 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
             );
         }
     }
-    for (i, server) in table.servers.iter().enumerate() {
-        if table.servers[..i].contains(server) {
+    let has_family_of = |all: &[SocketAddr], one: &SocketAddr| {
+        all.iter().any(|other| other.is_ipv4() == one.is_ipv4())
+    };
+    for (i, server) in servers.iter().enumerate() {
+        if servers[..i].contains(server) {
             return bad(&["servers"], &format!("{server} is there twice"));
         }
-        if !listen
-            .iter()
-            .any(|listen| listen.is_ipv4() == server.is_ipv4())
-        {
+        if !has_family_of(&listen, server) {
             let problem = format!("{server} is of another family than every endpoint of `listen`");
             return bad(&["servers"], &problem);
         }
     }
-    for listen in &listen {
-        if !table
-            .servers
-            .iter()
-            .any(|server| server.is_ipv4() == listen.is_ipv4())
-        {
-            let problem = format!("{listen} is of another family than every server");
-            return bad(&["listen"], &problem);
-        }
+    if let Some(listen) = listen
+        .iter()
+        .find(|listen| !has_family_of(&servers, listen))
+    {
+        let problem = format!("{listen} is of another family than every server");
+        return bad(&["listen"], &problem);
     }
     let policy = match catalogue::configured(TargetKind::Server, table.policy.as_deref()) {
         Ok(Policy::Service(policy)) => policy,
         Ok(_) => unreachable!("a policy of servers is a service's"),
         Err(problem) => return bad(&["policy"], &problem),
     };
+    let servers = members(source, &name, &table.servers, &table.check)?;
     Ok(Service {
         name,
         listen,
-        servers: table.servers,
+        servers,
         policy,
         devices: table.devices,
     })
@@ -269,14 +278,10 @@ fn no_endpoint_twice(source: &Source<'_>, services: &[Service]) -> Result<(), Ba
         }
     }
     for service in services {
-        if let Some(server) = service
-            .servers
-            .iter()
-            .find(|server| seen.contains_key(server))
-        {
+        if let Some(server) = service.endpoints().find(|server| seen.contains_key(server)) {
             let problem = format!(
                 "{server} is the virtual endpoint of service.{}, not a server",
-                seen[server]
+                seen[&server]
             );
             return Err(source.bad(&[SERVICE, &service.name, "servers"], problem));
         }
@@ -319,6 +324,37 @@ mod tests {
     }
 
     #[test]
+    fn every_server_has_the_check_of_its_service_at_its_own_address() {
+        let servers = "[\"10.0.0.11:80\", { at = \"10.0.0.12:81\", weight = 3, backup = true }]";
+        for (check, tests) in [
+            ("", ["tcp:10.0.0.11:80", "tcp:10.0.0.12:81"]),
+            ("check = \"icmp\"\n", ["icmp:10.0.0.11", "icmp:10.0.0.12"]),
+            (
+                "check = { ask = \"http:/up\", expect = { status = [204] } }\n",
+                ["http:10.0.0.11/up = 204", "http:10.0.0.12:81/up = 204"],
+            ),
+            (
+                "check = { ask = \"https:/\", port = 8443, certificate = \"any\" }\n",
+                ["https:10.0.0.11:8443/ = 200", "https:10.0.0.12:8443/ = 200"],
+            ),
+            ("check = \"none\"\n", ["", ""]),
+        ] {
+            let text = format!("{WEB}{check}{DEVICES}").replace("[\"10.0.0.11:80\"]", servers);
+            let service = read(&text).unwrap().services.unwrap().services.remove(0);
+            let made = service.servers.iter().map(|server| {
+                let check = server.check.iter().flat_map(|check| &check.tests);
+                check.map(ToString::to_string).collect::<String>()
+            });
+            assert_eq!(made.collect::<Vec<_>>(), tests, "{check}");
+            let [first, second] = &service.servers[..] else {
+                panic!("two servers");
+            };
+            assert_eq!((first.weight, first.backup), (1, false));
+            assert_eq!((second.weight, second.backup), (3, true));
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
         let with = |from: &str, to: &str| format!("{WEB}{DEVICES}").replace(from, to);
         let server = "[\"10.0.0.11:80\"]";
@@ -346,6 +382,31 @@ mod tests {
             ),
             (with(server, "[\"10.0.0.11:0\"]"), "a port from 1 on"),
             (
+                with(server, "[{ at = \"10.0.0.11:80\", weight = 0 }]"),
+                "service.web.servers[0].weight = 0: 1 to 1000 are allowed",
+            ),
+            (
+                with(server, "[{ at = \"10.0.0.11:80\", backup = true }]"),
+                "one server at least is to be no backup",
+            ),
+            (with(server, "[7]"), "service.web.servers[0] = 7: "),
+            (
+                format!("{WEB}check = \"ping\"\n{DEVICES}"),
+                "service.web.check = \"ping\": write \"tcp\", \"icmp\"",
+            ),
+            (
+                format!("{WEB}check = {{ ask = \"http:health\" }}\n{DEVICES}"),
+                "service.web.check.ask = \"http:health\": write \"tcp\"",
+            ),
+            (
+                format!("{WEB}check = {{ interval = \"1ms\" }}\n{DEVICES}"),
+                "service.web.check.interval = \"1ms\": a time from 200ms",
+            ),
+            (
+                format!("{WEB}check = {{ expect = {{ status = [200] }} }}\n{DEVICES}"),
+                "service.web.check.expect = { status = [200] }: is for pages",
+            ),
+            (
                 with(server, "[\"[fd00::1]:80\"]"),
                 "is of another family than every endpoint of `listen`",
             ),
@@ -359,7 +420,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -7,12 +7,16 @@
 //! A service keeps its number, and a server its place, across reloads and restarts, because connections in the kernel contain both.
 //! They are stored only in the maps.
 
+mod among;
+mod checked;
 mod config;
+mod members;
 mod places;
 mod role;
 mod ways;
 
 pub use config::{Config, Service};
+pub use members::Member;
 
 pub(crate) use role::{Host, ServicesRole};
 pub(crate) use ways::check;

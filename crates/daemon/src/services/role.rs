@@ -7,21 +7,25 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anabranch_api::{
-    Paths, Request, Response, ServerStatus, ServiceStatus, ServicesStatus, Status,
+    Paths, Request, Response, ServerAction, ServerStatus, ServiceStatus, ServicesStatus, Status,
 };
-use anabranch_core::{Family, Policy, ReasonCount};
+use anabranch_core::{self as core, Family, Policy, ReasonCount};
 use anabranch_dataplane::services::{Server, ServerId, ServerPath, ServiceId, Services, Sweeper};
 use anabranch_policy::abi::Gauge;
-use anabranch_policy::{Candidate, Choice};
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Span;
 
+use super::among::{counted_from_now, is_same, members};
+use super::checked::{self, Subject, subject};
 use super::config::{Config, Service};
+use super::members::Member;
 use super::places::places;
 use super::ways::{self, Missing};
+use crate::checking::Checking;
+use crate::commands::Commands;
 use crate::config::{Configuration, SERVICE};
 use crate::control::Call;
 use crate::error::Error;
@@ -32,6 +36,7 @@ use crate::shell::{Role, Shell, tell_status};
 
 /// Time between sweeps: at least a tenth of the shortest timer of a connection. Connections that are over may stay a while.
 const SWEEP: Duration = Duration::from_secs(10);
+const DRAINED: &str = "drained, by order";
 const NOT_THERE: &str = "of the file, and not of the data path yet";
 
 /// The host, as the loop uses it.
@@ -39,45 +44,58 @@ pub(crate) struct Host {
     netlink: Netlink,
     monitor: Monitor,
     claims: Rc<RefCell<Claims>>,
+    pub(super) commands: Commands,
 }
 
 impl Host {
-    pub fn connect(claims: &Rc<RefCell<Claims>>) -> anyhow::Result<Self> {
+    pub fn connect(claims: &Rc<RefCell<Claims>>, commands: Commands) -> anyhow::Result<Self> {
         let netlink = Netlink::connect()?;
         Ok(Self {
             monitor: Monitor::connect(&netlink)?,
             netlink,
             claims: Rc::clone(claims),
+            commands,
         })
     }
 }
 
+/// The sweeper, and how many connections it has removed.
+type Swept = (Sweeper, Result<u64, anabranch_dataplane::Error>);
+type Sweeping = JoinHandle<Swept>;
+
 /// A service as it was written to the data path.
 #[derive(Debug)]
-struct Placed {
+pub(super) struct Placed {
     id: ServiceId,
     /// In the order of the configuration.
-    servers: Vec<PlacedServer>,
+    pub servers: Vec<PlacedServer>,
+    /// By place: what the programs choose among.
+    members: [Vec<Option<core::Member>>; 2],
 }
 
+/// A server as it was written to the data path.
 #[derive(Debug)]
-struct PlacedServer {
-    id: ServerId,
+pub(super) struct PlacedServer {
+    pub id: ServerId,
     opened_before: u64,
-    way: Result<ServerPath, Missing>,
+    pub way: Result<ServerPath, Missing>,
+    is_drained: bool,
+    /// Takes new connections, as the log was told last.
+    pub is_used: bool,
 }
 
 /// The services, and the state of their loop.
 pub(crate) struct ServicesRole {
-    shell: Shell,
-    config: Config,
+    pub(super) shell: Shell,
+    pub(super) config: Config,
     plane: Services,
     sweeper: Option<Sweeper>,
-    sweeping: Option<JoinHandle<(Sweeper, Result<u64, anabranch_dataplane::Error>)>>,
+    sweeping: Option<Sweeping>,
     sweep_at: Instant,
-    host: Host,
+    pub(super) host: Host,
+    pub(super) checks: Checking<Subject>,
     /// By name.
-    placed: BTreeMap<String, Placed>,
+    pub(super) placed: BTreeMap<String, Placed>,
 }
 
 impl ServicesRole {
@@ -93,6 +111,7 @@ impl ServicesRole {
         }
         Ok(Self {
             shell: Shell::new(paths.instance(), adopted),
+            checks: checked::checks(&config, &plane)?,
             config,
             sweeper: Some(plane.sweeper().context("data path")?),
             sweeping: None,
@@ -129,11 +148,12 @@ impl ServicesRole {
         let mut placed = BTreeMap::new();
         let mut endpoints = BTreeMap::new();
         for (service, id) in self.config.services.clone().into_iter().zip(ids) {
-            let servers = self.tell_servers(id, &service, host).await?;
+            let mut now = self.place(id, &service, host).await?;
+            self.tell_service(&service, &mut now)?;
             for listen in &service.listen {
                 endpoints.insert(*listen, id);
             }
-            placed.insert(service.name, Placed { id, servers });
+            placed.insert(service.name, now);
         }
         self.plane.set_virtuals(&endpoints)?;
         self.placed = placed;
@@ -167,12 +187,13 @@ impl ServicesRole {
         Ok(found.into_iter().map(ServiceId).collect())
     }
 
-    async fn tell_servers(
+    /// Finds the places of the servers of a service, and the route to each.
+    async fn place(
         &mut self,
         id: ServiceId,
         service: &Service,
         host: &Snapshot,
-    ) -> anyhow::Result<Vec<PlacedServer>> {
+    ) -> anyhow::Result<Placed> {
         let known = self.plane.servers(id)?;
         let gauges = self.plane.gauges(id)?;
         let endpoints: Vec<_> = known
@@ -180,49 +201,89 @@ impl ServicesRole {
             .map(|one| one.map(|one| one.endpoint))
             .collect();
         let is_in_use = |place: usize| active(&gauges.target[place]) > 0;
-        let found = places(&endpoints, &service.servers, is_in_use).with_context(|| {
+        let wanted: Vec<SocketAddr> = service.endpoints().collect();
+        let found = places(&endpoints, &wanted, is_in_use).with_context(|| {
             format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
         })?;
+        let former = self.placed.remove(&service.name);
         let mut servers = Vec::new();
-        for (&endpoint, server) in service.servers.iter().zip(found.into_iter().map(ServerId)) {
-            let way = ways::way(&self.host.netlink, host, endpoint.ip()).await?;
+        for (endpoint, server) in wanted.into_iter().zip(found.into_iter().map(ServerId)) {
             let before = known[server.index()].filter(|one| one.endpoint == endpoint);
             let opened = gauges.target[server.index()].opened;
-            let placed = PlacedServer {
+            let was = former.iter().flat_map(|former| &former.servers);
+            let mut was = was.filter(|was| was.id == server && before.is_some());
+            servers.push(PlacedServer {
                 id: server,
                 opened_before: before.map_or(opened, |one| one.opened_before),
-                way,
-            };
-            self.tell_way(service, endpoint, &placed.way);
-            let told = Server {
-                endpoint,
-                path: placed.way.clone().ok(),
-                opened_before: placed.opened_before,
-            };
-            if known[server.index()] != Some(told) {
-                self.plane.set_server(id, server, Some(told))?;
-            }
-            servers.push(placed);
+                way: ways::way(&self.host.netlink, host, endpoint.ip()).await?,
+                is_drained: before.is_some_and(|one| one.is_drained),
+                is_used: was.next().is_none_or(|was| was.is_used),
+            });
         }
-        for family in Family::ALL {
-            self.plane
-                .set_choice(id, family, &choice(service, &servers, family))?;
-        }
-        Ok(servers)
+        Ok(Placed {
+            id,
+            servers,
+            members: former.map(|former| former.members).unwrap_or_default(),
+        })
     }
 
-    fn tell_way(&self, service: &Service, endpoint: SocketAddr, way: &Result<ServerPath, Missing>) {
-        let before = self.placed.get(&service.name).and_then(|placed| {
-            let at = service.servers.iter().position(|one| *one == endpoint)?;
-            placed.servers.get(at).map(|server| &server.way)
-        });
-        match (before.map(Result::is_ok), way) {
-            (Some(false), Err(_)) | (Some(true), Ok(_)) | (None, Ok(_)) => {}
-            (_, Err(missing)) => {
-                tracing::warn!("service {}: {endpoint} out of use: {missing}", service.name);
+    /// Writes which servers take new connections. As long as these are the same, shares are counted on.
+    fn tell_service(&mut self, service: &Service, placed: &mut Placed) -> anyhow::Result<()> {
+        let known = self.plane.servers(placed.id)?;
+        for (member, server) in service.servers.iter().zip(&mut placed.servers) {
+            let why = self.why_unused(service, member, server);
+            if server.is_used != why.is_none() {
+                server.is_used = why.is_none();
+                tell_use(service, member, server, why.as_deref());
             }
-            (_, Ok(_)) => tracing::info!("service {}: {endpoint} in use", service.name),
+            let told = Server {
+                endpoint: member.endpoint,
+                path: server.way.clone().ok(),
+                opened_before: server.opened_before,
+                is_drained: server.is_drained,
+                has_failed: self.checks.is_down(&subject(service, member)),
+            };
+            if known[server.id.index()] != Some(told) {
+                self.plane.set_server(placed.id, server.id, Some(told))?;
+            }
         }
+        let gauges = self.plane.gauges(placed.id)?;
+        for family in Family::ALL {
+            let among = members(service, &placed.servers, family);
+            let told = &mut placed.members[family.index()];
+            if !is_same(told, &among) {
+                *told = counted_from_now(among, &gauges);
+            }
+            let choice = service.policy.choice(told);
+            self.plane.set_choice(placed.id, family, &choice)?;
+        }
+        Ok(())
+    }
+
+    /// The same for all services, after a change of anything but places and routes.
+    pub(super) fn tell_again(&mut self) -> anyhow::Result<()> {
+        let mut placed = std::mem::take(&mut self.placed);
+        for service in self.config.services.clone() {
+            if let Some(now) = placed.get_mut(&service.name) {
+                self.tell_service(&service, now)?;
+            }
+        }
+        self.placed = placed;
+        Ok(())
+    }
+
+    /// Why a server takes no new connections; none if it does.
+    fn why_unused(
+        &self,
+        service: &Service,
+        member: &Member,
+        server: &PlacedServer,
+    ) -> Option<String> {
+        let missing = server.way.as_ref().err().map(ToString::to_string);
+        let drained = || server.is_drained.then(|| DRAINED.to_owned());
+        missing
+            .or_else(|| self.checks.why(&subject(service, member)))
+            .or_else(drained)
     }
 
     /// Attaches the programs to the devices of the file, and detaches them from all others.
@@ -300,19 +361,23 @@ impl ServicesRole {
         let gauges = placed
             .map(|placed| self.plane.gauges(placed.id))
             .transpose()?;
-        let servers = service.servers.iter().enumerate().map(|(at, endpoint)| {
+        let servers = service.servers.iter().enumerate().map(|(at, member)| {
             let server = placed.and_then(|placed| placed.servers.get(at));
             let gauge = server
                 .zip(gauges.as_ref())
                 .map(|(server, gauges)| gauges.target[server.id.index()]);
             let gauge = gauge.unwrap_or_default();
-            let missing = server.map_or(Some(NOT_THERE.to_owned()), |server| {
-                server.way.as_ref().err().map(ToString::to_string)
+            let why = server.map_or(Some(NOT_THERE.to_owned()), |server| {
+                self.why_unused(service, member, server)
             });
             ServerStatus {
-                endpoint: *endpoint,
-                usable: missing.is_none(),
-                why: missing,
+                endpoint: member.endpoint,
+                weight: member.weight,
+                backup: member.backup,
+                drained: server.is_some_and(|server| server.is_drained),
+                check: self.checks.status(&subject(service, member)).pop(),
+                usable: why.is_none(),
+                why,
                 opened: gauge.opened
                     - server.map_or(gauge.opened, |server| {
                         server.opened_before.min(gauge.opened)
@@ -329,24 +394,58 @@ impl ServicesRole {
     }
 }
 
+/// Returns the result of the sweep that is running. It never returns if none is.
+async fn swept(sweeping: &mut Option<Sweeping>) -> anyhow::Result<Swept> {
+    match sweeping {
+        Some(sweeping) => Ok(sweeping.await?),
+        None => std::future::pending().await,
+    }
+}
+
 fn active(gauge: &Gauge) -> u64 {
     gauge.opened.saturating_sub(gauge.closed)
 }
 
-/// The choice among the servers of a family that can be reached.
-fn choice(service: &Service, servers: &[PlacedServer], family: Family) -> Choice {
-    let count = servers.iter().map(|server| server.id.index() + 1).max();
-    let nobody = Candidate {
-        weight: 1,
-        load: 0,
-        usable: false,
-    };
-    let mut candidates = vec![nobody; count.unwrap_or(0)];
-    for (endpoint, server) in service.servers.iter().zip(servers) {
-        let is_of_family = Family::from(endpoint.ip()) == family;
-        candidates[server.id.index()].usable = is_of_family && server.way.is_ok();
+fn tell_use(service: &Service, member: &Member, server: &PlacedServer, why: Option<&str>) {
+    let (name, at) = (&service.name, member.endpoint);
+    match why {
+        Some(why) if server.is_drained => tracing::info!("service {name}: {at} {why}"),
+        Some(why) => tracing::warn!("service {name}: {at} out of use: {why}"),
+        None => tracing::info!("service {name}: {at} in use"),
     }
-    Choice::among(service.policy.dispatch, &candidates).0
+}
+
+impl ServicesRole {
+    /// Drains a server or puts it back in use.
+    fn order(
+        &mut self,
+        service: &str,
+        server: SocketAddr,
+        action: ServerAction,
+    ) -> anyhow::Result<Response> {
+        let refuse = |message| Ok(Response::Refused { message });
+        let mut services = self.config.services.iter();
+        let Some(config) = services.find(|one| one.name == service) else {
+            let names = self.config.services.iter().map(|one| one.name.as_str());
+            let names: Vec<&str> = names.collect();
+            return refuse(format!(
+                "no service {service:?}; there are: {}",
+                names.join(", ")
+            ));
+        };
+        let at = config.endpoints().position(|one| one == server);
+        let placed = self.placed.get_mut(service);
+        let Some(placed) = placed.zip(at).and_then(|(one, at)| one.servers.get_mut(at)) else {
+            let servers: Vec<String> = config.endpoints().map(|one| one.to_string()).collect();
+            return refuse(format!(
+                "service {service} has no server {server}; it has: {}",
+                servers.join(", ")
+            ));
+        };
+        placed.is_drained = action == ServerAction::Drain;
+        self.tell_again()?;
+        Ok(Response::Done)
+    }
 }
 
 impl Role for ServicesRole {
@@ -360,6 +459,10 @@ impl Role for ServicesRole {
 
     fn config_of(configuration: &Configuration) -> Option<Config> {
         configuration.services.clone()
+    }
+
+    fn answers(request: &Request) -> bool {
+        matches!(request, Request::Server { .. })
     }
 
     async fn start(&mut self) -> anyhow::Result<()> {
@@ -377,40 +480,41 @@ impl Role for ServicesRole {
         &self.shell
     }
 
+    /// Servers that were drained are as somebody wants them.
     fn troubles(&self) -> Vec<String> {
         let lost = self.config.services.iter().filter_map(|service| {
             let placed = self.placed.get(&service.name)?;
-            let ways = placed.servers.iter().zip(&service.servers);
-            let lost =
-                ways.filter_map(|(server, endpoint)| Some((endpoint, server.way.as_ref().err()?)));
-            let lost: Vec<_> = lost
-                .map(|(endpoint, missing)| format!("{endpoint}: {missing}"))
+            let servers = service.servers.iter().zip(&placed.servers);
+            let lost: Vec<_> = servers
+                .filter(|(_, server)| !server.is_drained)
+                .filter_map(|(member, server)| {
+                    let why = self.why_unused(service, member, server)?;
+                    Some(format!("{}: {why}", member.endpoint))
+                })
                 .collect();
             (!lost.is_empty()).then(|| format!("service {}: {}", service.name, lost.join(", ")))
         });
-        lost.chain(self.shell.standing()).collect()
+        let not_made = self.checks.not_made().map(|((service, server), words)| {
+            format!("service {service}: server {server}: {words}")
+        });
+        lost.chain(not_made).chain(self.shell.standing()).collect()
     }
 
     async fn event(&mut self) -> anyhow::Result<()> {
-        match &mut self.sweeping {
-            Some(sweeping) => tokio::select! {
-                changed = self.host.monitor.changed() => {
-                    changed?;
-                    self.shell.look_soon();
-                }
-                swept = sweeping => {
-                    self.sweeping = None;
-                    let (sweeper, swept) = swept?;
-                    self.sweeper = Some(sweeper);
-                    let expired = swept?;
-                    if expired > 0 {
-                        tracing::debug!(expired, "forgot connections");
-                    }
-                }
-            },
-            None => {
-                self.host.monitor.changed().await?;
+        tokio::select! {
+            changed = self.host.monitor.changed() => {
+                changed?;
                 self.shell.look_soon();
+            }
+            done = self.checks.done() => self.tested(done?)?,
+            swept = swept(&mut self.sweeping) => {
+                self.sweeping = None;
+                let (sweeper, expired) = swept?;
+                self.sweeper = Some(sweeper);
+                let expired = expired?;
+                if expired > 0 {
+                    tracing::debug!(expired, "forgot connections");
+                }
             }
         }
         Ok(())
@@ -422,13 +526,16 @@ impl Role for ServicesRole {
     }
 
     fn turn_at(&self) -> Instant {
-        self.sweep_at
+        let test = self.checks.next_timeout();
+        let test = test.map(|test| self.shell.instant(test));
+        test.map_or(self.sweep_at, |test| test.min(self.sweep_at))
     }
 
     async fn turn(&mut self) -> anyhow::Result<()> {
         if self.shell.take_look() {
             self.look().await?;
         }
+        self.make_tests();
         if Instant::now() >= self.sweep_at {
             self.sweep();
         }
@@ -436,10 +543,19 @@ impl Role for ServicesRole {
     }
 
     async fn answer(&mut self, (request, reply): Call) -> anyhow::Result<()> {
-        if request != Request::Status {
-            return Ok(());
+        match request {
+            Request::Status => tell_status(self.status(), reply),
+            Request::Server {
+                service,
+                server,
+                action,
+            } => {
+                let response = self.order(&service, server, action)?;
+                // Whoever asked may have gone.
+                let _ = reply.send(response);
+            }
+            _ => {}
         }
-        tell_status(self.status(), reply);
         Ok(())
     }
 
@@ -459,6 +575,8 @@ impl Role for ServicesRole {
         reply: oneshot::Sender<Response>,
     ) -> anyhow::Result<()> {
         self.config = config;
+        self.checks
+            .set(self.shell.now(), checked::wanted(&self.config));
         self.look().await?;
         tracing::info!(
             "configuration reloaded: {} services",

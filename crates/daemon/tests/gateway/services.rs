@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anabranch_api::{Request, Response, ServerStatus};
+use anabranch_api::{Request, Response, ServerAction, ServerStatus};
 use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
@@ -18,6 +18,8 @@ anabranch_testbed::in_both_families!(
     connections_stay_with_a_server_that_leaves_the_file,
     a_service_stands_before_the_gateway_by_clsact_too,
     an_endpoint_among_the_ports_of_a_link_is_refused,
+    a_server_that_does_not_answer_gets_no_connections_until_it_does,
+    who_is_drained_keeps_its_connections_and_gets_no_more,
 );
 
 const SERVERS: u8 = 3;
@@ -95,6 +97,11 @@ impl Site {
 
     /// Both services, of so many servers.
     fn write(&self, servers: u8) {
+        self.write_with(servers, "");
+    }
+
+    /// The same with more lines for each.
+    fn write_with(&self, servers: u8, more: &str) {
         let list = |of: fn(&Self, u8) -> SocketAddr| {
             let servers = (0..servers).map(|number| of(self, number).to_string());
             servers.collect::<Vec<_>>()
@@ -107,7 +114,7 @@ impl Site {
             .collect();
         let echo = SocketAddr::new(self.vip().ip(), 7);
         self.rig.write_config(&format!(
-            "{}[service.web]\nlisten = \"{}\"\nservers = {:?}\ndevices = {devices:?}\n[service.echo]\nlisten = [\"{echo}\"]\nservers = {:?}\n",
+            "{}[service.web]\nlisten = \"{}\"\nservers = {:?}\ndevices = {devices:?}\n{more}[service.echo]\nlisten = [\"{echo}\"]\nservers = {:?}\n{more}",
             self.rig.config_text(),
             self.vip(),
             list(Self::server),
@@ -164,6 +171,15 @@ fn nginx(server: &Namespace, folder: &Path, at: SocketAddr) -> Child {
     child
 }
 
+/// What a program prints that ends well.
+fn said(mut program: Child) -> String {
+    let mut said = String::new();
+    let mut stdout = program.pipes().stdout.take().unwrap();
+    std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
+    assert_eq!(program.wait(DEADLINE).unwrap(), Some(Exit::Code(0)));
+    said
+}
+
 fn servers(daemon: &Daemon, service: &str) -> Vec<ServerStatus> {
     let status = daemon.instance_status();
     let services = status.services.expect("services");
@@ -186,15 +202,12 @@ fn curl_gets_all_of_a_thousand_pages_through_a_kill_of_the_daemon(family: Family
     let daemon = site.rig.start_up();
     let held = Held::new(&site.rig, &daemon);
     let mut echoing = site.held();
-    let mut curl = site.curl();
+    let curl = site.curl();
     until("curl is on its way", || opened(&daemon) > PAGES as u64 / 10);
     assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
     echo(&mut echoing).expect("a connection without a daemon");
     let daemon = site.rig.start();
-    let mut said = String::new();
-    let mut stdout = curl.pipes().stdout.take().unwrap();
-    std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
-    assert_eq!(curl.wait(DEADLINE).unwrap(), Some(Exit::Code(0)));
+    let said = said(curl);
     let right = said.lines().filter(|line| *line == "200").count();
     assert_eq!(right, PAGES, "{said}");
     echo(&mut echoing).expect("a connection that was taken over");
@@ -267,6 +280,100 @@ fn a_service_stands_before_the_gateway_by_clsact_too(family: Family) {
     drop((held, echoing));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     assert_eq!(site.rig.fingerprint(), before);
+}
+
+const OFTEN: &str = "check = { interval = \"300ms\" }\npolicy = \"LC\"\n";
+
+fn is_usable(daemon: &Daemon, service: &str, server: usize) -> bool {
+    servers(daemon, service)[server].usable
+}
+
+/// Which servers answer a few connections of the internet's, by the number in their address.
+fn answering(site: &Site) -> Vec<SocketAddr> {
+    let ask = || {
+        let mut command = Command::new("curl");
+        command
+            .args(["-s", "--max-time", "2", &format!("http://{}/", site.vip())])
+            .stdout(Stdio::piped());
+        let text = said(site.rig.internet.spawn(command).unwrap());
+        text.parse()
+            .unwrap_or_else(|_| panic!("a page says {text:?}"))
+    };
+    (0..2 * SERVERS).map(|_| ask()).collect()
+}
+
+fn a_server_that_does_not_answer_gets_no_connections_until_it_does(family: Family) {
+    let mut site = Site::new(family);
+    site.write_with(SERVERS, OFTEN);
+    let daemon = site.rig.start_up();
+    until("its check passes", || {
+        let status = servers(&daemon, "web").remove(0);
+        status.check.is_some_and(|check| check.state == "up")
+    });
+    site._nginx[0].signal(Signal::SIGTERM);
+    until("the server is out of use", || !is_usable(&daemon, "web", 0));
+    let status = servers(&daemon, "web").remove(0);
+    let why = status.why.unwrap();
+    assert!(why.starts_with("a check fails: tcp:"), "{why}");
+    assert!(!answering(&site).contains(&site.server(0)));
+    assert!(
+        is_usable(&daemon, "echo", 0),
+        "the same host, and another port"
+    );
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    let daemon = site.rig.start();
+    assert!(!is_usable(&daemon, "web", 0), "it is remembered");
+    let folder = site.rig.gateway.dir.path().join("again");
+    let again = nginx(&site.servers[0], &folder, site.server(0));
+    site._nginx.push(again);
+    until("the server is back", || is_usable(&daemon, "web", 0));
+    until("it is given connections", || {
+        answering(&site).contains(&site.server(0))
+    });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn who_is_drained_keeps_its_connections_and_gets_no_more(family: Family) {
+    let site = Site::new(family);
+    site.write_with(SERVERS, OFTEN);
+    let daemon = site.rig.start_up();
+    let order = |daemon: &Daemon, action| {
+        daemon.call(&Request::Server {
+            service: "echo".to_owned(),
+            server: site.echo(0),
+            action,
+        })
+    };
+    let mut held: Vec<_> = (0..SERVERS).map(|_| site.held()).collect();
+    let drained = order(&daemon, ServerAction::Drain);
+    assert!(matches!(drained, Response::Done), "{drained:?}");
+    let more: Vec<_> = (0..SERVERS).map(|_| site.held()).collect();
+    let active = |daemon: &Daemon| servers(daemon, "echo")[0].active;
+    assert_eq!(active(&daemon), 1);
+    site.write_with(SERVERS, OFTEN);
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    let daemon = site.rig.start();
+    assert!(servers(&daemon, "echo")[0].drained, "it is remembered");
+    held.iter_mut()
+        .for_each(|stream| echo(stream).expect("a connection of before"));
+    drop(more);
+    let up = order(&daemon, ServerAction::Up);
+    assert!(matches!(up, Response::Done), "{up:?}");
+    until("it is given connections", || {
+        site.held();
+        active(&daemon) > 1 || servers(&daemon, "echo")[0].opened > 1
+    });
+    let unknown = daemon.call(&Request::Server {
+        service: "echo".to_owned(),
+        server: site.server(0),
+        action: ServerAction::Up,
+    });
+    assert!(
+        matches!(&unknown, Response::Refused { message } if message.contains("has no server")),
+        "{unknown:?}"
+    );
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
 fn an_endpoint_among_the_ports_of_a_link_is_refused(family: Family) {

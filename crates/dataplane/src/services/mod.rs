@@ -43,6 +43,10 @@ pub struct Server {
     pub path: Option<ServerPath>,
     /// Connections that others had had when it was given its place.
     pub opened_before: u64,
+    /// Somebody has ordered that it takes no new connections. For the next process to know.
+    pub is_drained: bool,
+    /// Its check says that it does not work. As above.
+    pub has_failed: bool,
 }
 
 /// Where the packets of a server go.
@@ -286,15 +290,17 @@ fn virtual_key(endpoint: &SocketAddr) -> abi::Virtual {
 
 /// None: nobody has the place.
 fn server(entry: &abi::Server) -> Option<Server> {
-    let is_point_to_point = entry.flags & abi::SERVER_POINT_TO_POINT as u16 != 0;
+    let has = |flag: u32| entry.flags & flag as u16 != 0;
     let path = ServerPath {
         ifindex: entry.ifindex,
-        next_hop: (!is_point_to_point).then(|| entry.next_hop.ip()),
+        next_hop: (!has(abi::SERVER_POINT_TO_POINT)).then(|| entry.next_hop.ip()),
     };
     (!entry.address.is_zero()).then(|| Server {
         endpoint: SocketAddr::new(entry.address.ip(), entry.port.get()),
         path: (entry.ifindex != 0).then_some(path),
         opened_before: entry.opened_before,
+        is_drained: has(abi::SERVER_DRAINED),
+        has_failed: has(abi::SERVER_FAILED),
     })
 }
 
@@ -305,11 +311,17 @@ fn server_entry(server: Server) -> abi::Server {
         opened_before: server.opened_before,
         ..abi::Server::default()
     };
+    let flags = [
+        (server.is_drained, abi::SERVER_DRAINED),
+        (server.has_failed, abi::SERVER_FAILED),
+    ];
+    let set = flags.into_iter().filter(|(is_set, _)| *is_set);
+    entry.flags = set.fold(0, |flags, (_, flag)| flags | flag as u16);
     if let Some(path) = server.path {
         entry.ifindex = path.ifindex;
         match path.next_hop {
             Some(next_hop) => entry.next_hop = next_hop.into(),
-            None => entry.flags = abi::SERVER_POINT_TO_POINT as u16,
+            None => entry.flags |= abi::SERVER_POINT_TO_POINT as u16,
         }
     }
     entry

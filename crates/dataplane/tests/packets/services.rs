@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anabranch_core::Family;
+use anabranch_core::catalogue::{self, TargetKind};
+use anabranch_core::{Family, Member, Policy};
 use anabranch_dataplane::{
     Ran,
     services::{Server, ServerId, ServerPath, ServiceId, Services},
@@ -84,6 +85,8 @@ impl Rig {
                         next_hop: Some(endpoint.ip()),
                     }),
                     opened_before: 0,
+                    is_drained: false,
+                    has_failed: false,
                 };
                 let place = place(family, number);
                 rig.services()
@@ -219,6 +222,35 @@ fn a_connection_keeps_its_server_when_that_takes_no_more() {
 }
 
 #[test]
+fn least_connections_go_by_what_is_still_open() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let Some(row) = catalogue::find(TargetKind::Server, "LC") else {
+        panic!("a row of the catalogue");
+    };
+    let Policy::Service(policy) = row.policy else {
+        panic!("of servers");
+    };
+    let member = Member {
+        weight: 1,
+        is_usable: true,
+        is_backup: false,
+        base: 0,
+    };
+    let choice = policy.choice(&[Some(member); SERVERS as usize]);
+    rig.services().set_choice(WEB, family, &choice).unwrap();
+    let opens = |rig: &mut Rig, port| {
+        rig.client_sends(&tcp(client(family, port), web(family), "S", 1, 0))
+            .dst()
+    };
+    let first: Vec<_> = (4000..4003).map(|port| opens(&mut rig, port)).collect();
+    assert_eq!(first, [0, 1, 2].map(|number| server(family, number)));
+    rig.client_sends(&tcp(client(family, 4001), web(family), "R", 2, 0));
+    assert_eq!(opens(&mut rig, 4003), server(family, 1));
+    assert_eq!(opens(&mut rig, 4004), server(family, 0));
+}
+
+#[test]
 fn what_is_closed_is_counted_once_and_gives_way_to_the_next_of_its_port() {
     for ends in [&["FA", "FA"][..], &["R"], &["FA", "RA"]] {
         let mut rig = Rig::new();
@@ -331,6 +363,8 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
             next_hop: Some(endpoint.ip()),
         }),
         opened_before: 0,
+        is_drained: false,
+        has_failed: false,
     };
     rig.services()
         .set_server(mail, ServerId(0), Some(one))

@@ -1,0 +1,48 @@
+//! What the programs choose among: the servers of a service, by their places.
+
+use anabranch_core::{self as core, Family};
+use anabranch_policy::abi::Gauges;
+
+use super::config::Service;
+use super::role::PlacedServer;
+
+/// The servers of a family, at the index of their places.
+pub(super) fn members(
+    service: &Service,
+    servers: &[PlacedServer],
+    family: Family,
+) -> Vec<Option<core::Member>> {
+    let count = servers.iter().map(|server| server.id.index() + 1).max();
+    let mut members = vec![None; count.unwrap_or(0)];
+    for (member, server) in service.servers.iter().zip(servers) {
+        if Family::from(member.endpoint.ip()) == family {
+            members[server.id.index()] = Some(core::Member {
+                weight: member.weight,
+                is_usable: server.is_used,
+                is_backup: member.backup,
+                base: 0,
+            });
+        }
+    }
+    members
+}
+
+/// Whether both are the same, but for the connections from which shares are counted.
+pub(super) fn is_same(before: &[Option<core::Member>], now: &[Option<core::Member>]) -> bool {
+    let uncounted =
+        |member: &Option<core::Member>| member.map(|member| core::Member { base: 0, ..member });
+    before.len() == now.len() && before.iter().map(uncounted).eq(now.iter().copied())
+}
+
+/// Counts shares from now on. Otherwise a server that joins would get all connections until it has had as many as the others.
+pub(super) fn counted_from_now(
+    members: Vec<Option<core::Member>>,
+    gauges: &Gauges,
+) -> Vec<Option<core::Member>> {
+    let counted = members.into_iter().zip(&gauges.target);
+    let counted = counted.map(|(member, gauge)| {
+        let base = gauge.dispatched as u32;
+        member.map(|member| core::Member { base, ..member })
+    });
+    counted.collect()
+}

@@ -1,0 +1,122 @@
+//! Checks of servers: a server that fails its check gets no new connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anabranch_core::Family;
+use anabranch_core::checks::{Ask, AskId, Check, Health, Outcome};
+use anabranch_dataplane::services::{ServiceId, Services};
+
+use super::config::{Config, Service};
+use super::members::Member;
+use super::role::ServicesRole;
+use crate::checking::Checking;
+use crate::probe::Via;
+use crate::run::make_test;
+
+/// A service's name, and one of its servers.
+pub(super) type Subject = (String, SocketAddr);
+
+/// The checks of all servers, with the results of an earlier daemon.
+pub(super) fn checks(config: &Config, plane: &Services) -> anyhow::Result<Checking<Subject>> {
+    let failed = failed_before(plane)?;
+    Ok(Checking::new(wanted(config), |subject, _| {
+        failed.contains(subject).then_some(Health::Down)
+    }))
+}
+
+/// The checks that a configuration wants.
+pub(super) fn wanted(config: &Config) -> impl Iterator<Item = (Subject, Vec<Check>)> {
+    config.services.iter().flat_map(|service| {
+        let members = service.servers.iter();
+        members.map(|member| {
+            let subject = (service.name.clone(), member.endpoint);
+            (subject, member.check.iter().cloned().collect())
+        })
+    })
+}
+
+/// The environment variables that tell a command which server it checks.
+fn about((service, server): &Subject) -> BTreeMap<String, String> {
+    let about = [
+        ("SERVICE", service.clone()),
+        ("ADDRESS", server.ip().to_string()),
+        ("PORT", server.port().to_string()),
+        ("FAMILY", Family::from(server.ip()).to_string()),
+    ];
+    let about = about.into_iter();
+    about
+        .map(|(name, value)| (format!("ANABRANCH_{name}"), value))
+        .collect()
+}
+
+/// The subject of the checks of a server.
+pub(super) fn subject(service: &Service, member: &Member) -> Subject {
+    (service.name.clone(), member.endpoint)
+}
+
+/// The servers that failed their checks under an earlier daemon.
+fn failed_before(plane: &Services) -> anyhow::Result<BTreeSet<Subject>> {
+    let mut failed = BTreeSet::new();
+    for (id, name) in (0..).zip(plane.names()?) {
+        let Some(name) = name else { continue };
+        let servers = plane.servers(ServiceId(id))?.into_iter().flatten();
+        let down = servers.filter(|server| server.has_failed);
+        failed.extend(down.map(|server| (name.clone(), server.endpoint)));
+    }
+    Ok(failed)
+}
+
+impl ServicesRole {
+    /// Starts the tests that are due. A server that cannot be reached is not tested.
+    pub(super) fn make_tests(&mut self) {
+        let now = self.shell.now();
+        while let Some(ask) = self.checks.next_due(now) {
+            let id = ask.id;
+            match self.leads_to(&ask.subject) {
+                true => self.checks.begin(id, self.test(ask)),
+                false => self.checks.withdraw(id),
+            }
+        }
+    }
+
+    fn leads_to(&self, (service, server): &Subject) -> bool {
+        let placed = self.placed.get(service).and_then(|placed| {
+            let config = self.config.services.iter();
+            let config = config.clone().find(|one| one.name == *service)?;
+            let at = config.endpoints().position(|one| one == *server)?;
+            placed.servers.get(at)
+        });
+        placed.is_some_and(|placed| placed.way.is_ok())
+    }
+
+    /// Runs a test, which leaves by the host's own routes as the connections do.
+    fn test(&self, ask: Ask<Subject>) -> impl Future<Output = Outcome> + Send + 'static {
+        let any: IpAddr = match ask.subject.1 {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let via = Via {
+            device: None,
+            source: any,
+            resolvers: Vec::new(),
+            untracked: false,
+        };
+        let about = about(&ask.subject);
+        make_test(
+            ask.test,
+            via,
+            ask.timeout,
+            self.host.commands.clone(),
+            about,
+        )
+    }
+
+    /// Adds a result, and writes what follows from it.
+    pub(super) fn tested(&mut self, done: (AskId, Outcome)) -> anyhow::Result<()> {
+        if self.checks.take(done) {
+            self.tell_again()?;
+        }
+        Ok(())
+    }
+}
