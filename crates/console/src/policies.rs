@@ -109,9 +109,9 @@ fn named(all: &[Page], name: &str) -> Result<Vec<Page>, BadInput> {
 /// What paths are compared by, as tables have it.
 pub fn measure(page: &Page) -> String {
     let Parts { measure, .. } = page.parts;
-    match page.by_rate {
-        true => format!("{measure} / rate"),
-        false => measure.to_owned(),
+    match page.divided_by {
+        Some(divisor) => format!("{measure} / {divisor}"),
+        None => measure.to_owned(),
     }
 }
 

@@ -81,8 +81,8 @@ impl Facts for ServerPolicy {
         }
     }
 
-    fn is_by_rate(&self) -> bool {
-        self.by_weight
+    fn divided_by(&self) -> Option<&'static str> {
+        self.by_weight.then_some("weight")
     }
 
     fn cost(&self) -> Cost {

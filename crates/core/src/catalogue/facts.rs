@@ -39,9 +39,9 @@ pub trait Facts {
         None
     }
 
-    /// Whether the measure is divided by the links' rates or weights.
-    fn is_by_rate(&self) -> bool {
-        false
+    /// What the measure is divided by before targets are compared, if anything: their rate (or weight in its place), or their weight.
+    fn divided_by(&self) -> Option<&'static str> {
+        None
     }
 
     /// What targets are compared by, for people.

@@ -97,8 +97,8 @@ impl Facts for Algorithm {
         Some(Algorithm::tuple(self))
     }
 
-    fn is_by_rate(&self) -> bool {
-        self.weighting == Weighting::Rate
+    fn divided_by(&self) -> Option<&'static str> {
+        (self.weighting == Weighting::Rate).then_some("rate")
     }
 
     fn measured(&self) -> &'static str {

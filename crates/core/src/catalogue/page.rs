@@ -26,8 +26,8 @@ pub struct Page {
     pub tuple: Option<String>,
     /// Its parts, by their names in files.
     pub parts: Parts,
-    /// Whether the measure is divided by the links' rates or weights.
-    pub by_rate: bool,
+    /// What the measure is divided by, if anything.
+    pub divided_by: Option<&'static str>,
     /// What targets are compared by, in words.
     pub measured: &'static str,
     /// How far away its measure looks.
@@ -64,7 +64,7 @@ impl Page {
             is_default: false,
             tuple: facts.tuple(),
             parts: facts.parts(),
-            by_rate: facts.is_by_rate(),
+            divided_by: facts.divided_by(),
             measured: facts.measured(),
             distance: facts.distance(),
             period: facts.period(),
