@@ -128,9 +128,9 @@ struct ab_gauges {
 	struct ab_gauge target[AB_MAX_TARGETS];
 };
 
-/* A prime, with at least 64 slots for each of the maximum number of targets, so that shares are exact to 1.6 % (Eisenbud et al.
+/* A prime, with at least 100 slots for each of the maximum number of targets, so that shares are exact to 1 % (Eisenbud et al.
  * 2016, section 3.4). */
-#define AB_CONSISTENT_SLOTS 16381
+#define AB_CONSISTENT_SLOTS 25601
 
 /* The table of AB_DISPATCH_TABLE. */
 struct ab_consistent {

@@ -53,6 +53,13 @@ struct ab_server {
 /* The index of the choice of a service for clients of a family. */
 #define AB_SERVICE_CHOICE(service, family) ((family)*AB_MAX_SERVICES + (service))
 
+/* What the hashes of a service are keyed by. */
+struct ab_secret {
+	__u64 word[2];
+};
+/* Of what is hashed: two addresses, and the ports. */
+#define AB_KEYED_WORDS 5
+
 /* Bits of ab_connection.state, in the client's entry. Set atomically and never cleared. */
 enum ab_connection_state {
 	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK */

@@ -10,12 +10,13 @@ use bindgen::callbacks::{
 
 const INCLUDE: &str = "../../bpf/include";
 /// The headers of `bpf/policy` that Rust calls functions of.
-const DECISIONS: [&str; 14] = [
+const DECISIONS: [&str; 15] = [
     "bins",
     "choose",
     "connection",
     "drr",
     "hash",
+    "keyed",
     "npt",
     "paths",
     "race",
@@ -70,7 +71,7 @@ fn wrap_decisions(out: &Path) {
         .headers(DECISIONS.iter().map(header))
         .allowlist_function("ab_.*")
         .blocklist_type("ab_.*|__be16")
-        .blocklist_function("ab_.*(visit|scan|step).*")
+        .blocklist_function("ab_.*(visit|scan|sip|step).*")
         .wrap_static_fns(true)
         .wrap_static_fns_path(out.join("decisions.c"))
         .generate()

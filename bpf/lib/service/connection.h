@@ -8,6 +8,7 @@
 
 #include "../../policy/choose.h"
 #include "../../policy/connection.h"
+#include "../../policy/keyed.h"
 #include "../packet/ambient.h"
 #include "../packet/parse.h"
 #include "maps.h"
@@ -84,6 +85,18 @@ static __always_inline void forget_connection(const struct ab_flow_key *client_k
 	bpf_map_delete_elem(&connections, server_key);
 }
 
+/* Writes the hash of the packet's client into the request. */
+__noinline int hash_client(const struct ab_choice *now, __u32 service)
+{
+	struct service_room *room = service_room();
+	const struct ab_secret *secret = bpf_map_lookup_elem(&service_secrets, &service);
+	if (!room || !secret || !now)
+		return -1;
+	const struct packet *p = &room->packet;
+	room->request.hash = ab_client_hash(now, secret, &p->src, &p->dst, p->sport, p->dport);
+	return 0;
+}
+
 /* The server of a new connection, or AB_NO_TARGET. */
 __noinline int choose_server(__u32 service)
 {
@@ -100,10 +113,12 @@ __noinline int choose_server(__u32 service)
 	__builtin_memset(q, 0, sizeof(*q));
 	q->route = q->session = q->endpoint = AB_NO_TARGET;
 	q->draw = ab_takes_turns(now) ? __sync_fetch_and_add(turns, 1) : draw();
-	if (ab_goes_by_hash(now))
-		q->hash =
-			ab_hash_for(now, &room->packet.src, &room->packet.dst, room->packet.sport, room->packet.dport);
-	ab_choose(now, gauges, NULL, q, &room->decision);
+	const struct ab_consistent *table = NULL;
+	if (ab_goes_by_hash(now)) {
+		hash_client(now, service);
+		table = bpf_map_lookup_elem(&service_tables, &place);
+	}
+	ab_choose(now, gauges, table, q, &room->decision);
 	return room->decision.target;
 }
 

@@ -14,10 +14,13 @@ AB_MAP(servers, BPF_MAP_TYPE_ARRAY, AB_SERVERS_MAX, __u32, struct ab_server, 0);
 
 /* The choices, at AB_SERVICE_CHOICE, and how many were made. */
 AB_MAP(service_choices, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, struct ab_choice, 0);
+/* Where a choice goes by a table. A table is large, and so made only where one is used. */
+AB_MAP(service_tables, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES *AB_FAMILIES, __u32, struct ab_consistent, BPF_F_NO_PREALLOC);
 AB_MAP(service_turns, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, __u64, 0);
 
 /* Indexed by service. */
 AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
+AB_MAP(service_secrets, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_secret, 0);
 AB_MAP(service_names, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_class_name, 0);
 
 AB_MAP(service_reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_SERVICE_REASON_COUNT, __u32, __u64, 0);

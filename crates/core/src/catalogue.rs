@@ -90,6 +90,7 @@ const BLIND: Algorithm = Algorithm {
 const SERVERS: ServerPolicy = ServerPolicy {
     measure: &measure::NONE,
     dispatch: Dispatch::Turns,
+    granularity: Granularity::Connection,
     by_weight: false,
     suits: "servers that are alike, and connections that are, too",
 };
@@ -127,7 +128,7 @@ macro_rules! rows {
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 41] = rows! {
+pub static ROWS: [Row; 43] = rows! {
     "WSDM": "by available bandwidth; a retransmitted SYN tries another link" ("Peng 2005 §4.2") =>
         Policy::Gateway(Algorithm { measure: &measure::ST_MIX, retry: Retry::Elsewhere, ..PERIODIC });
     "RR": "each link in turn" ("Peng 2005 table 1") =>
@@ -237,6 +238,7 @@ pub static ROWS: [Row; 41] = rows! {
             dispatch: Dispatch::Weighted,
             by_weight: true,
             suits: "servers of unlike strength, and connections that are alike",
+            ..SERVERS
         });
     "random": "any usable server" ("Zhang 2002 §2.3, random") =>
         Policy::Service(ServerPolicy {
@@ -257,6 +259,7 @@ pub static ROWS: [Row; 41] = rows! {
             dispatch: Dispatch::Weighted,
             by_weight: true,
             suits: "servers of unlike strength, and connections of unlike length",
+            ..SERVERS
         });
     "P2C": "of two random servers that with fewer connections still open for its weight" ("Mitzenmacher 2001, power of two choices") =>
         Policy::Service(ServerPolicy {
@@ -264,6 +267,22 @@ pub static ROWS: [Row; 41] = rows! {
             dispatch: Dispatch::RandomTwo,
             by_weight: true,
             suits: "several balancers before the same servers, each of which sees a part of the connections",
+            ..SERVERS
+        });
+    "Maglev": "by a keyed hash of the connection and a table in which every server has its share" ("Eisenbud et al. 2016, Maglev") =>
+        Policy::Service(ServerPolicy {
+            dispatch: Dispatch::Table,
+            by_weight: true,
+            suits: "several balancers before the same servers: each knows by itself where a connection belongs",
+            ..SERVERS
+        });
+    "source": "all connections of a client to one server, by a keyed hash of its address and a table in which every server has its share" ("common practice, source hashing; Eisenbud et al. 2016 for the table") =>
+        Policy::Service(ServerPolicy {
+            dispatch: Dispatch::Table,
+            granularity: Granularity::Host,
+            by_weight: true,
+            suits: "servers that keep something of their clients, and many clients, none of which is a large one",
+            ..SERVERS
         });
 };
 

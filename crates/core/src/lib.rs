@@ -49,6 +49,7 @@ mod dataplane;
 mod driver;
 mod health;
 mod link;
+pub mod maglev;
 pub mod measure;
 pub mod multilink;
 mod own;

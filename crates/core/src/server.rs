@@ -1,10 +1,14 @@
 //! How a service spreads connections over its servers.
 
-use anabranch_policy::{Candidate, Choice, Dispatch, Load};
+use std::net::SocketAddr;
+
+use anabranch_policy::abi::{Addr, Consistent, KEYED_WORDS};
+use anabranch_policy::{Candidate, Choice, Dispatch, Granularity, Load};
 use serde::{Serialize, Serializer};
 
-use crate::algorithm::{DISPATCHES, word_of};
+use crate::algorithm::{DISPATCHES, word_of, word_of_granularity};
 use crate::catalogue::{Cost, Facts, Parts, TargetKind};
+use crate::maglev::{self, Entrant};
 use crate::measure::{Measure, Taken};
 
 /// What the data path of a service does at each connection; nothing is measured in between. Each policy is a row of the
@@ -15,7 +19,9 @@ pub struct ServerPolicy {
     pub measure: &'static Measure,
     /// How that becomes a choice.
     pub dispatch: Dispatch,
-    /// Whether the measure is divided by the servers' weights.
+    /// For what a choice holds: a connection, or all of a client's (by a hash of its address).
+    pub granularity: Granularity,
+    /// Whether the measure, or the share of a table, is divided by the servers' weights.
     pub by_weight: bool,
     /// Which servers it suits, and which not.
     pub suits: &'static str,
@@ -32,21 +38,30 @@ pub struct Member {
     pub is_backup: bool,
     /// Connections that it was given before its share is counted.
     pub base: u32,
+    /// Where it listens: what a table knows it by, on all balancers alike.
+    pub endpoint: SocketAddr,
+}
+
+impl Member {
+    fn name(&self) -> [u64; KEYED_WORDS] {
+        let address = u128::from_be_bytes(Addr::from(self.endpoint.ip()).0);
+        let port = self.endpoint.port().into();
+        [(address >> 64) as u64, address as u64, port, 0, 0]
+    }
 }
 
 impl ServerPolicy {
     /// The choice among servers by their places; where a place is empty there is none.
     pub fn choice(&self, members: &[Option<Member>]) -> Choice {
         let candidates = members.iter().map(|member| Candidate {
-            weight: member
-                .filter(|_| self.by_weight)
-                .map_or(1, |one| one.weight),
+            weight: member.map_or(1, |one| self.weight(&one)),
             load: 0,
             usable: member.is_some_and(|one| one.is_usable && !one.is_backup),
         });
         let candidates: Vec<Candidate> = candidates.collect();
         let (mut choice, _) = Choice::among(self.dispatch, &candidates);
         choice.load = self.load().into();
+        choice.granularity = self.granularity.into();
         let backup =
             |member: &Option<Member>| member.is_some_and(|one| one.is_usable && one.is_backup);
         choice.spare[0] = (0..)
@@ -58,6 +73,24 @@ impl ServerPolicy {
             target.dispatched_base = member.map_or(0, |one| one.base);
         }
         choice
+    }
+
+    /// The table of a policy that goes by one. Servers that are out of use keep their slots: only connections of their own move.
+    pub fn table(&self, members: &[Option<Member>]) -> Option<Box<Consistent>> {
+        let entrant = |(place, member): (u16, &Option<Member>)| {
+            let member = member.filter(|one| !one.is_backup)?;
+            Some(Entrant {
+                target: place,
+                name: member.name(),
+                weight: self.weight(&member),
+            })
+        };
+        let entrants: Vec<_> = (0..).zip(members).filter_map(entrant).collect();
+        (self.dispatch == Dispatch::Table).then(|| maglev::table(&entrants))
+    }
+
+    fn weight(&self, member: &Member) -> u32 {
+        if self.by_weight { member.weight } else { 1 }
     }
 
     fn load(&self) -> Load {
@@ -76,8 +109,12 @@ impl Facts for ServerPolicy {
     fn parts(&self) -> Parts {
         Parts {
             measure: self.measure.name,
-            dispatch: word_of(&DISPATCHES, self.dispatch),
-            granularity: "connection",
+            dispatch: match self.dispatch {
+                // Of servers alone.
+                Dispatch::Table => "table",
+                dispatch => word_of(&DISPATCHES, dispatch),
+            },
+            granularity: word_of_granularity(self.granularity),
         }
     }
 
@@ -88,6 +125,7 @@ impl Facts for ServerPolicy {
     fn cost(&self) -> Cost {
         let state = match self.dispatch {
             Dispatch::Turns => "a counter for each service and address family",
+            Dispatch::Table => "a table of 25601 slots for each service and address family",
             _ => self.measure.state,
         };
         Cost {
@@ -110,6 +148,8 @@ impl Serialize for ServerPolicy {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use anabranch_policy::abi::Gauges;
     use anabranch_policy::{NO_TABLE, Request, choose};
     use proptest::prelude::*;
@@ -123,6 +163,7 @@ mod tests {
         is_usable: true,
         is_backup: false,
         base: 0,
+        endpoint: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80),
     };
 
     fn policy(name: &str) -> ServerPolicy {
@@ -197,7 +238,7 @@ mod tests {
         ) {
             let members: Vec<Option<Member>> = all
                 .iter()
-                .map(|one| one.map(|(weight, is_usable, is_backup)| Member { weight, is_usable, is_backup, base: 0 }))
+                .map(|one| one.map(|(weight, is_usable, is_backup)| Member { weight, is_usable, is_backup, ..MEMBER }))
                 .collect();
             let of_tier = |is_backup: bool| {
                 let places = (0..).zip(&members);

@@ -1,9 +1,15 @@
 //! Runs checks for a role: keeps which tests are running, and their results.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use anabranch_api::CheckStatus;
 use anabranch_core::Time;
 use anabranch_core::checks::{Ask, AskId, Check, Checks, Health, Outcome, Test, TestStatus};
 use tokio::task::JoinSet;
+
+use crate::commands::Commands;
+use crate::probe::{self, Via};
 
 /// The checks of many subjects (links, servers), and their tests that are running.
 pub(crate) struct Checking<S> {
@@ -110,5 +116,19 @@ fn check_status(status: TestStatus) -> CheckStatus {
         succeeds: status.succeeds,
         in_a_row: status.in_a_row,
         why: status.words,
+    }
+}
+
+/// Makes a test, which leaves by `via`; a command is told `about` whom it is.
+pub(crate) async fn make_test(
+    test: Test,
+    via: Via,
+    timeout: Duration,
+    commands: Commands,
+    about: BTreeMap<String, String>,
+) -> Outcome {
+    match test {
+        Test::Target(target) => probe::test(target, via, timeout).await,
+        Test::Command(words) => commands.run(&words, about, timeout).await,
     }
 }

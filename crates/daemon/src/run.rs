@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anabranch_api::{Finding, Paths, ReasonCount};
 use anabranch_core::Family;
-use anabranch_core::checks::{Ask, Outcome, Test};
+use anabranch_core::checks::{Ask, Outcome};
 use anabranch_core::rules::Moment;
 use anabranch_dataplane::services::Services;
 use anabranch_dataplane::trunk::Trunk;
@@ -22,6 +22,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::checking::make_test;
 use crate::commands::{Commands, Helper};
 use crate::config::{Config, Configuration, GATEWAY, SERVICE, TRUNK};
 use crate::error::Error;
@@ -260,20 +261,6 @@ fn begin_gateway(
     let (slots, orders) = (host.host.slots().clone(), host.host.orders().clone());
     let former = (slots, orders, host.host.tested().clone());
     GatewayRole::new(config, paths.instance(), former, plane, host)
-}
-
-/// Makes a test, which leaves by `via`; a command is told `about` whom it is.
-pub(crate) async fn make_test(
-    test: Test,
-    via: Via,
-    timeout: Duration,
-    commands: Commands,
-    about: BTreeMap<String, String>,
-) -> Outcome {
-    match test {
-        Test::Target(target) => probe::test(target, via, timeout).await,
-        Test::Command(words) => commands.run(&words, about, timeout).await,
-    }
 }
 
 /// The environment variables that tell a command about the link it checks.

@@ -172,3 +172,16 @@ fn has_no_descriptors(error: &(dyn std::error::Error + 'static)) -> bool {
         full.contains(&code.and_then(io::Error::raw_os_error))
     })
 }
+
+/// The result of a removal from a map: a key that was not there is no error.
+pub fn absent(removed: Result<(), MapError>) -> Result<(), MapError> {
+    match removed {
+        Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(())
+        }
+        removed => removed,
+    }
+}

@@ -8,9 +8,10 @@ use std::time::Duration;
 use anabranch_core::LinkId;
 use anabranch_policy::abi;
 use aya::maps::lpm_trie::LpmTrie;
-use aya::maps::{Map, MapData, MapError, lpm_trie};
+use aya::maps::{Map, MapData, lpm_trie};
 
 use crate::Error;
+use crate::error::absent;
 use crate::next_hops::NextHops;
 use crate::object::{max_entries, pinned};
 
@@ -262,15 +263,7 @@ fn key((length, address): Prefix) -> lpm_trie::Key<abi::Addr> {
 }
 
 fn remove(map: &mut LpmTrie<MapData, abi::Addr, abi::Route>, prefix: Prefix) -> Result<(), Error> {
-    match map.remove(&key(prefix)) {
-        Err(MapError::SyscallError(error))
-            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
-        {
-            Ok(())
-        }
-        Err(MapError::KeyNotFound) => Ok(()),
-        removed => removed.map_err(Error::map(NAME)),
-    }
+    absent(map.remove(&key(prefix))).map_err(Error::map(NAME))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod native {
         Flowlet as ab_flowlet, Gauge as ab_gauge, Gauges as ab_gauges, Leader as ab_leader,
         Path as ab_path, Paths as ab_paths, Prefix as ab_prefix, Request as ab_request,
         RuleAddr as ab_rule_addr, Rules as ab_rules, RulesByAddr as ab_rules_by_addr,
-        RulesByPort as ab_rules_by_port, Segment as ab_segment, Set as ab_set,
+        RulesByPort as ab_rules_by_port, Secret as ab_secret, Segment as ab_segment, Set as ab_set,
         Settings as ab_settings, Silence as ab_silence, Sublinks as ab_sublinks,
         Target as ab_target, Traits as ab_traits, Witnesses as ab_witnesses,
     };
@@ -154,6 +154,15 @@ decisions! {
     fn ab_tcp_timer_ns(set: &abi::Settings, state: u32, is_pressed: bool) -> u64;
     fn ab_ends_with_link(state: u32) -> bool;
     fn ab_is_told_of_end(state: u32) -> bool;
+    fn ab_keyed(secret: &abi::Secret, words: &[u64; abi::KEYED_WORDS]) -> u64;
+    fn ab_client_hash(
+        now: &abi::Choice,
+        secret: &abi::Secret,
+        client: &abi::Addr,
+        service: &abi::Addr,
+        client_port: abi::BePort,
+        service_port: abi::BePort
+    ) -> u32;
     fn ab_connection_learn(state: u32, by_server: bool, flags: u8) -> u32;
     fn ab_connection_is_reset(state: u32, number: u32, acked: u32) -> bool;
     fn ab_connection_gives_way(state: u32, flags: u8) -> bool;

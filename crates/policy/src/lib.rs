@@ -47,6 +47,7 @@ pub mod abi;
 pub mod connection;
 mod family;
 mod ffi;
+pub mod keyed;
 mod known;
 pub mod paths;
 pub mod splitmix;

@@ -3,8 +3,8 @@
 use anabranch_core::{self as core, Family};
 use anabranch_policy::abi::Gauges;
 
+use super::PlacedServer;
 use super::config::Service;
-use super::role::PlacedServer;
 
 /// The servers of a family, at the index of their places.
 pub(super) fn members(
@@ -21,6 +21,7 @@ pub(super) fn members(
                 is_usable: server.is_used,
                 is_backup: member.backup,
                 base: 0,
+                endpoint: member.endpoint,
             });
         }
     }

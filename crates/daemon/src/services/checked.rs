@@ -7,12 +7,11 @@ use anabranch_core::Family;
 use anabranch_core::checks::{Ask, AskId, Check, Health, Outcome};
 use anabranch_dataplane::services::{ServiceId, Services};
 
+use super::ServicesRole;
 use super::config::{Config, Service};
 use super::members::Member;
-use super::role::ServicesRole;
-use crate::checking::Checking;
+use crate::checking::{Checking, make_test};
 use crate::probe::Via;
-use crate::run::make_test;
 
 /// A service's name, and one of its servers.
 pub(super) type Subject = (String, SocketAddr);

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use anabranch_config::{BadInput, Source, is_name};
 use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Policy, ServerPolicy};
-use anabranch_policy::abi::MAX_SERVICES;
+use anabranch_policy::Dispatch;
+use anabranch_policy::abi::{MAX_SERVICES, Secret};
 use serde::Deserialize;
 
 use super::members::{Member, ServerTable, ServiceCheckTable, members};
 use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
 
 const NAME_CHARS_MAX: usize = 32;
+const SECRET_DIGITS: usize = 32;
 
 /// A valid configuration of services.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +50,8 @@ pub struct Service {
     pub servers: Vec<Member>,
     /// How connections are distributed over the servers.
     pub policy: ServerPolicy,
+    /// Key of its hashes; none: of this balancer alone.
+    pub secret: Option<Secret>,
     /// Devices over which servers and clients are reached; empty: those of the gateway.
     devices: Vec<String>,
 }
@@ -71,6 +75,7 @@ struct ServiceTable {
     listen: OneOrMore,
     servers: Vec<ServerTable>,
     policy: Option<String>,
+    secret: Option<String>,
     #[serde(default)]
     check: ServiceCheckTable,
     #[serde(default)]
@@ -252,14 +257,40 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(_) => unreachable!("a policy of servers is a service's"),
         Err(problem) => return bad(&["policy"], &problem),
     };
+    let secret = table.secret.as_deref().map(secret).transpose();
+    let secret = match secret {
+        Ok(secret) => secret,
+        Err(problem) => return bad(&["secret"], &problem),
+    };
+    if secret.is_some() && policy.dispatch != Dispatch::Table {
+        let problem = format!(
+            "the policy {} uses no hash; write policy = \"Maglev\" or \"source\", or leave it out",
+            Policy::Service(policy)
+        );
+        return bad(&["secret"], &problem);
+    }
     let servers = members(source, &name, &table.servers, &table.check)?;
     Ok(Service {
         name,
         listen,
         servers,
         policy,
+        secret,
         devices: table.devices,
     })
+}
+
+/// 128 bits in hexadecimal: short words would be guessed.
+fn secret(text: &str) -> Result<Secret, String> {
+    let number = (text.len() == SECRET_DIGITS).then(|| u128::from_str_radix(text, 16).ok());
+    match number.flatten() {
+        Some(number) if number != 0 => Ok(Secret {
+            word: [(number >> 64) as u64, number as u64],
+        }),
+        _ => Err(format!(
+            "write {SECRET_DIGITS} hexadecimal digits, as `openssl rand -hex 16` prints them"
+        )),
+    }
 }
 
 fn is_of_a_host(endpoint: &SocketAddr) -> bool {
@@ -389,6 +420,14 @@ mod tests {
                 with(server, "[{ at = \"10.0.0.11:80\", backup = true }]"),
                 "one server at least is to be no backup",
             ),
+            (
+                format!("{WEB}policy = \"Maglev\"\nsecret = \"s3cret\"\n{DEVICES}"),
+                "service.web.secret = \"s3cret\": write 32 hexadecimal digits",
+            ),
+            (
+                format!("{WEB}secret = \"{}\"\n{DEVICES}", "7".repeat(32)),
+                "the policy RR uses no hash",
+            ),
             (with(server, "[7]"), "service.web.servers[0] = 7: "),
             (
                 format!("{WEB}check = \"ping\"\n{DEVICES}"),
@@ -420,7 +459,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, secret, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -13,10 +13,123 @@ mod config;
 mod members;
 mod places;
 mod role;
+mod tell;
 mod ways;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anabranch_api::Paths;
+use anabranch_core::{self as core, ServerPolicy};
+use anabranch_dataplane::services::{ServerId, ServerPath, ServiceId, Services, Sweeper};
+use anabranch_policy::abi::Gauge;
+use anyhow::Context;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::checking::Checking;
+use crate::commands::Commands;
+use crate::lock::Claims;
+use crate::observe::{Monitor, Netlink};
+use crate::shell::Shell;
+use checked::Subject;
 pub use config::{Config, Service};
 pub use members::Member;
-
-pub(crate) use role::{Host, ServicesRole};
+use ways::Missing;
 pub(crate) use ways::check;
+
+/// Time between sweeps: at least a tenth of the shortest timer of a connection. Connections that are over may stay a while.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// The host, as the loop uses it.
+pub(crate) struct Host {
+    netlink: Netlink,
+    monitor: Monitor,
+    claims: Rc<RefCell<Claims>>,
+    commands: Commands,
+}
+
+impl Host {
+    pub fn connect(claims: &Rc<RefCell<Claims>>, commands: Commands) -> anyhow::Result<Self> {
+        let netlink = Netlink::connect()?;
+        Ok(Self {
+            monitor: Monitor::connect(&netlink)?,
+            netlink,
+            claims: Rc::clone(claims),
+            commands,
+        })
+    }
+}
+
+/// The sweeper, and how many connections it has removed.
+type Swept = (Sweeper, Result<u64, anabranch_dataplane::Error>);
+type Sweeping = JoinHandle<Swept>;
+
+/// A service as it was written to the data path.
+#[derive(Debug)]
+struct Placed {
+    id: ServiceId,
+    /// In the order of the configuration.
+    servers: Vec<PlacedServer>,
+    /// None: of an earlier daemon, which this one does not know.
+    policy: Option<ServerPolicy>,
+    /// By place: what the programs choose among.
+    members: [Vec<Option<core::Member>>; 2],
+}
+
+/// A server as it was written to the data path.
+#[derive(Debug)]
+struct PlacedServer {
+    id: ServerId,
+    opened_before: u64,
+    way: Result<ServerPath, Missing>,
+    is_drained: bool,
+    /// Takes new connections, as the log was told last.
+    is_used: bool,
+}
+
+/// The services, and the state of their loop.
+pub(crate) struct ServicesRole {
+    shell: Shell,
+    config: Config,
+    plane: Services,
+    sweeper: Option<Sweeper>,
+    sweeping: Option<Sweeping>,
+    sweep_at: Instant,
+    host: Host,
+    checks: Checking<Subject>,
+    /// By name.
+    placed: BTreeMap<String, Placed>,
+}
+
+impl ServicesRole {
+    /// Nothing is written or changed yet.
+    pub(crate) fn new(
+        config: Config,
+        paths: &Paths,
+        (mut plane, adopted): (Services, bool),
+        host: Host,
+    ) -> anyhow::Result<Self> {
+        if adopted {
+            tracing::info!("took over the connections of an earlier run");
+        }
+        Ok(Self {
+            shell: Shell::new(paths.instance(), adopted),
+            checks: checked::checks(&config, &plane)?,
+            config,
+            sweeper: Some(plane.sweeper().context("data path")?),
+            sweeping: None,
+            sweep_at: Instant::now() + SWEEP,
+            plane,
+            host,
+            placed: BTreeMap::new(),
+        })
+    }
+}
+
+/// Connections of a server that are not over.
+fn active(gauge: &Gauge) -> u64 {
+    gauge.opened.saturating_sub(gauge.closed)
+}

@@ -1,127 +1,29 @@
 //! The loop of the services.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
 
 use anabranch_api::{
-    Paths, Request, Response, ServerAction, ServerStatus, ServiceStatus, ServicesStatus, Status,
+    Request, Response, ServerAction, ServerStatus, ServiceStatus, ServicesStatus, Status,
 };
-use anabranch_core::{self as core, Family, Policy, ReasonCount};
-use anabranch_dataplane::services::{Server, ServerId, ServerPath, ServiceId, Services, Sweeper};
-use anabranch_policy::abi::Gauge;
+use anabranch_core::{Policy, ReasonCount};
 use anyhow::Context;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::among::{counted_from_now, is_same, members};
-use super::checked::{self, Subject, subject};
+use super::checked::{self, subject};
 use super::config::{Config, Service};
-use super::members::Member;
-use super::places::places;
-use super::ways::{self, Missing};
-use crate::checking::Checking;
-use crate::commands::Commands;
+use super::{SWEEP, ServicesRole, Sweeping, Swept, active, ways};
 use crate::config::{Configuration, SERVICE};
 use crate::control::Call;
 use crate::error::Error;
-use crate::lock::Claims;
-use crate::observe::{Monitor, Netlink, Snapshot};
+use crate::observe::Snapshot;
 use crate::preflight::check_hooks;
 use crate::shell::{Role, Shell, tell_status};
 
-/// Time between sweeps: at least a tenth of the shortest timer of a connection. Connections that are over may stay a while.
-const SWEEP: Duration = Duration::from_secs(10);
-const DRAINED: &str = "drained, by order";
 const NOT_THERE: &str = "of the file, and not of the data path yet";
 
-/// The host, as the loop uses it.
-pub(crate) struct Host {
-    netlink: Netlink,
-    monitor: Monitor,
-    claims: Rc<RefCell<Claims>>,
-    pub(super) commands: Commands,
-}
-
-impl Host {
-    pub fn connect(claims: &Rc<RefCell<Claims>>, commands: Commands) -> anyhow::Result<Self> {
-        let netlink = Netlink::connect()?;
-        Ok(Self {
-            monitor: Monitor::connect(&netlink)?,
-            netlink,
-            claims: Rc::clone(claims),
-            commands,
-        })
-    }
-}
-
-/// The sweeper, and how many connections it has removed.
-type Swept = (Sweeper, Result<u64, anabranch_dataplane::Error>);
-type Sweeping = JoinHandle<Swept>;
-
-/// A service as it was written to the data path.
-#[derive(Debug)]
-pub(super) struct Placed {
-    id: ServiceId,
-    /// In the order of the configuration.
-    pub servers: Vec<PlacedServer>,
-    /// By place: what the programs choose among.
-    members: [Vec<Option<core::Member>>; 2],
-}
-
-/// A server as it was written to the data path.
-#[derive(Debug)]
-pub(super) struct PlacedServer {
-    pub id: ServerId,
-    opened_before: u64,
-    pub way: Result<ServerPath, Missing>,
-    is_drained: bool,
-    /// Takes new connections, as the log was told last.
-    pub is_used: bool,
-}
-
-/// The services, and the state of their loop.
-pub(crate) struct ServicesRole {
-    pub(super) shell: Shell,
-    pub(super) config: Config,
-    plane: Services,
-    sweeper: Option<Sweeper>,
-    sweeping: Option<Sweeping>,
-    sweep_at: Instant,
-    pub(super) host: Host,
-    pub(super) checks: Checking<Subject>,
-    /// By name.
-    pub(super) placed: BTreeMap<String, Placed>,
-}
-
 impl ServicesRole {
-    /// Nothing is written or changed yet.
-    pub(crate) fn new(
-        config: Config,
-        paths: &Paths,
-        (mut plane, adopted): (Services, bool),
-        host: Host,
-    ) -> anyhow::Result<Self> {
-        if adopted {
-            tracing::info!("took over the connections of an earlier run");
-        }
-        Ok(Self {
-            shell: Shell::new(paths.instance(), adopted),
-            checks: checked::checks(&config, &plane)?,
-            config,
-            sweeper: Some(plane.sweeper().context("data path")?),
-            sweeping: None,
-            sweep_at: Instant::now() + SWEEP,
-            plane,
-            host,
-            placed: BTreeMap::new(),
-        })
-    }
-
     // ---- the host changes
 
     /// Inspects the host, and writes the differences to the programs' maps.
@@ -140,150 +42,6 @@ impl ServicesRole {
         drop(claims);
         self.shell.done(kept);
         Ok(())
-    }
-
-    /// Writes servers before choices, and choices before the endpoints that lead to them.
-    async fn tell_services(&mut self, host: &Snapshot) -> anyhow::Result<()> {
-        let ids = self.service_ids()?;
-        let mut placed = BTreeMap::new();
-        let mut endpoints = BTreeMap::new();
-        for (service, id) in self.config.services.clone().into_iter().zip(ids) {
-            let mut now = self.place(id, &service, host).await?;
-            self.tell_service(&service, &mut now)?;
-            for listen in &service.listen {
-                endpoints.insert(*listen, id);
-            }
-            placed.insert(service.name, now);
-        }
-        self.plane.set_virtuals(&endpoints)?;
-        self.placed = placed;
-        Ok(())
-    }
-
-    /// The numbers of the services, in the order of the configuration. Known services keep theirs.
-    fn service_ids(&mut self) -> anyhow::Result<Vec<ServiceId>> {
-        let known = self.plane.names()?;
-        let wanted: Vec<String> = self
-            .config
-            .services
-            .iter()
-            .map(|one| one.name.clone())
-            .collect();
-        // Called only if another service needs the number. If it cannot be read, the number counts as in use.
-        let is_in_use = |id: usize| {
-            let gauges = self.plane.gauges(ServiceId(id as u16));
-            gauges.map_or(true, |gauges| {
-                gauges.target.iter().any(|one| active(one) > 0)
-            })
-        };
-        let found = places(&known, &wanted, is_in_use).with_context(|| {
-            format!("{SERVICE}: services that are gone still have connections, and there is no room beside them")
-        })?;
-        for (name, &id) in wanted.iter().zip(&found) {
-            if known[usize::from(id)].as_ref() != Some(name) {
-                self.plane.set_name(ServiceId(id), Some(name))?;
-            }
-        }
-        Ok(found.into_iter().map(ServiceId).collect())
-    }
-
-    /// Finds the places of the servers of a service, and the route to each.
-    async fn place(
-        &mut self,
-        id: ServiceId,
-        service: &Service,
-        host: &Snapshot,
-    ) -> anyhow::Result<Placed> {
-        let known = self.plane.servers(id)?;
-        let gauges = self.plane.gauges(id)?;
-        let endpoints: Vec<_> = known
-            .iter()
-            .map(|one| one.map(|one| one.endpoint))
-            .collect();
-        let is_in_use = |place: usize| active(&gauges.target[place]) > 0;
-        let wanted: Vec<SocketAddr> = service.endpoints().collect();
-        let found = places(&endpoints, &wanted, is_in_use).with_context(|| {
-            format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
-        })?;
-        let former = self.placed.remove(&service.name);
-        let mut servers = Vec::new();
-        for (endpoint, server) in wanted.into_iter().zip(found.into_iter().map(ServerId)) {
-            let before = known[server.index()].filter(|one| one.endpoint == endpoint);
-            let opened = gauges.target[server.index()].opened;
-            let was = former.iter().flat_map(|former| &former.servers);
-            let mut was = was.filter(|was| was.id == server && before.is_some());
-            servers.push(PlacedServer {
-                id: server,
-                opened_before: before.map_or(opened, |one| one.opened_before),
-                way: ways::way(&self.host.netlink, host, endpoint.ip()).await?,
-                is_drained: before.is_some_and(|one| one.is_drained),
-                is_used: was.next().is_none_or(|was| was.is_used),
-            });
-        }
-        Ok(Placed {
-            id,
-            servers,
-            members: former.map(|former| former.members).unwrap_or_default(),
-        })
-    }
-
-    /// Writes which servers take new connections. As long as these are the same, shares are counted on.
-    fn tell_service(&mut self, service: &Service, placed: &mut Placed) -> anyhow::Result<()> {
-        let known = self.plane.servers(placed.id)?;
-        for (member, server) in service.servers.iter().zip(&mut placed.servers) {
-            let why = self.why_unused(service, member, server);
-            if server.is_used != why.is_none() {
-                server.is_used = why.is_none();
-                tell_use(service, member, server, why.as_deref());
-            }
-            let told = Server {
-                endpoint: member.endpoint,
-                path: server.way.clone().ok(),
-                opened_before: server.opened_before,
-                is_drained: server.is_drained,
-                has_failed: self.checks.is_down(&subject(service, member)),
-            };
-            if known[server.id.index()] != Some(told) {
-                self.plane.set_server(placed.id, server.id, Some(told))?;
-            }
-        }
-        let gauges = self.plane.gauges(placed.id)?;
-        for family in Family::ALL {
-            let among = members(service, &placed.servers, family);
-            let told = &mut placed.members[family.index()];
-            if !is_same(told, &among) {
-                *told = counted_from_now(among, &gauges);
-            }
-            let choice = service.policy.choice(told);
-            self.plane.set_choice(placed.id, family, &choice)?;
-        }
-        Ok(())
-    }
-
-    /// The same for all services, after a change of anything but places and routes.
-    pub(super) fn tell_again(&mut self) -> anyhow::Result<()> {
-        let mut placed = std::mem::take(&mut self.placed);
-        for service in self.config.services.clone() {
-            if let Some(now) = placed.get_mut(&service.name) {
-                self.tell_service(&service, now)?;
-            }
-        }
-        self.placed = placed;
-        Ok(())
-    }
-
-    /// Why a server takes no new connections; none if it does.
-    fn why_unused(
-        &self,
-        service: &Service,
-        member: &Member,
-        server: &PlacedServer,
-    ) -> Option<String> {
-        let missing = server.way.as_ref().err().map(ToString::to_string);
-        let drained = || server.is_drained.then(|| DRAINED.to_owned());
-        missing
-            .or_else(|| self.checks.why(&subject(service, member)))
-            .or_else(drained)
     }
 
     /// Attaches the programs to the devices of the file, and detaches them from all others.
@@ -399,19 +157,6 @@ async fn swept(sweeping: &mut Option<Sweeping>) -> anyhow::Result<Swept> {
     match sweeping {
         Some(sweeping) => Ok(sweeping.await?),
         None => std::future::pending().await,
-    }
-}
-
-fn active(gauge: &Gauge) -> u64 {
-    gauge.opened.saturating_sub(gauge.closed)
-}
-
-fn tell_use(service: &Service, member: &Member, server: &PlacedServer, why: Option<&str>) {
-    let (name, at) = (&service.name, member.endpoint);
-    match why {
-        Some(why) if server.is_drained => tracing::info!("service {name}: {at} {why}"),
-        Some(why) => tracing::warn!("service {name}: {at} out of use: {why}"),
-        None => tracing::info!("service {name}: {at} in use"),
     }
 }
 

@@ -20,6 +20,7 @@ anabranch_testbed::in_both_families!(
     an_endpoint_among_the_ports_of_a_link_is_refused,
     a_server_that_does_not_answer_gets_no_connections_until_it_does,
     who_is_drained_keeps_its_connections_and_gets_no_more,
+    all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address,
 );
 
 const SERVERS: u8 = 3;
@@ -372,6 +373,37 @@ fn who_is_drained_keeps_its_connections_and_gets_no_more(family: Family) {
     assert!(
         matches!(&unknown, Response::Refused { message } if message.contains("has no server")),
         "{unknown:?}"
+    );
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address(family: Family) {
+    let site = Site::new(family);
+    let secret = "0123456789abcdef0123456789abcdef";
+    let by_source = format!("policy = \"source\"\nsecret = \"{secret}\"\n");
+    site.write_with(SERVERS, &by_source);
+    let daemon = site.rig.start_up();
+    let one = answering(&site);
+    assert!(one.iter().all(|server| *server == one[0]), "{one:?}");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    let daemon = site.rig.start_up();
+    assert_eq!(
+        answering(&site),
+        one,
+        "the same secret, and another balancer"
+    );
+    let drained = daemon.call(&Request::Server {
+        service: "web".to_owned(),
+        server: one[0],
+        action: ServerAction::Drain,
+    });
+    assert!(matches!(drained, Response::Done), "{drained:?}");
+    let other = answering(&site);
+    assert!(
+        other
+            .iter()
+            .all(|server| *server == other[0] && *server != one[0]),
+        "{other:?}"
     );
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

@@ -18,11 +18,13 @@ use std::{
 };
 
 use anabranch_core::Family;
-use anabranch_policy::abi::{self, Choice, ClassName, Gauges, MAX_TARGETS};
+use anabranch_policy::abi::{self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Secret};
 use aya::programs::TcAttachType;
 
 use crate::{
-    Error, Ran, ReasonCount, attach, leftovers,
+    Error, Ran, ReasonCount, attach,
+    error::absent,
+    leftovers,
     object::{load_in_folder, remove_folder},
     pins::Pinned,
     reasons, run,
@@ -178,6 +180,42 @@ impl Services {
         let place = abi::service_choice_place(service.0, family);
         let set = self.object.choices.set(place, choice, 0);
         set.map_err(Error::map("service_choices"))
+    }
+
+    /// The table that the choice for clients of a family goes by, if it goes by one.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_table(
+        &mut self,
+        service: ServiceId,
+        family: Family,
+        table: Option<&Consistent>,
+    ) -> Result<(), Error> {
+        let place = abi::service_choice_place(service.0, family);
+        let set = match table {
+            Some(table) => self.object.tables.insert(place, table, 0),
+            None => absent(self.object.tables.remove(&place)),
+        };
+        set.map_err(Error::map("service_tables"))
+    }
+
+    /// What the hashes of a service are keyed by; of zeros if nobody has set it.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn secret(&self, service: ServiceId) -> Result<Secret, Error> {
+        let secret = self.object.secrets.get(&service.0.into(), 0);
+        secret.map_err(Error::map("service_secrets"))
+    }
+
+    /// Keys the hashes of a service.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_secret(&mut self, service: ServiceId, secret: &Secret) -> Result<(), Error> {
+        let set = self.object.secrets.set(service.0.into(), secret, 0);
+        set.map_err(Error::map("service_secrets"))
     }
 
     /// By number, as this process or an earlier one has set them.

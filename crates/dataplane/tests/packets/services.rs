@@ -1,6 +1,9 @@
 //! The service programs: what a client's packets become, which way answers go, and what is left alone.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+};
 
 use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Family, Member, Policy};
@@ -8,7 +11,12 @@ use anabranch_dataplane::{
     Ran,
     services::{Server, ServerId, ServerPath, ServiceId, Services},
 };
-use anabranch_policy::{Candidate, Choice, Dispatch, abi::SERVICE_ABI_VERSION};
+use anabranch_policy::{
+    Candidate, Choice, Dispatch, NO_TABLE, Request,
+    abi::{Consistent, Gauges, SERVICE_ABI_VERSION, Secret},
+    choose,
+    keyed::client_hash,
+};
 use anabranch_testbed::{
     netns::{Entered, Namespace},
     pins::PinFolder,
@@ -114,6 +122,34 @@ impl Rig {
             .collect();
         let (choice, _) = Choice::among(Dispatch::Turns, &candidates);
         self.services().set_choice(WEB, family, &choice).unwrap();
+    }
+
+    /// By a policy of the catalogue, and its table; the others are out of use.
+    fn choose_by(
+        &mut self,
+        policy: &str,
+        family: Family,
+        usable: &[u16],
+    ) -> (Choice, Box<Consistent>) {
+        let row = catalogue::find(TargetKind::Server, policy).expect("a row of the catalogue");
+        let Policy::Service(policy) = row.policy else {
+            panic!("of servers");
+        };
+        let mut members = vec![None; usize::from(2 * SERVERS)];
+        for number in 0..SERVERS {
+            members[usize::from(place(family, number))] = Some(Member {
+                weight: 1,
+                is_usable: usable.contains(&number),
+                is_backup: false,
+                base: 0,
+                endpoint: server(family, number),
+            });
+        }
+        let (choice, table) = (policy.choice(&members), policy.table(&members));
+        let services = self.services();
+        services.set_table(WEB, family, table.as_deref()).unwrap();
+        services.set_choice(WEB, family, &choice).unwrap();
+        (choice, table.unwrap_or_else(|| Box::new(NO_TABLE)))
     }
 
     /// How the packet left, and why.
@@ -225,20 +261,7 @@ fn a_connection_keeps_its_server_when_that_takes_no_more() {
 fn least_connections_go_by_what_is_still_open() {
     let mut rig = Rig::new();
     let family = Family::V4;
-    let Some(row) = catalogue::find(TargetKind::Server, "LC") else {
-        panic!("a row of the catalogue");
-    };
-    let Policy::Service(policy) = row.policy else {
-        panic!("of servers");
-    };
-    let member = Member {
-        weight: 1,
-        is_usable: true,
-        is_backup: false,
-        base: 0,
-    };
-    let choice = policy.choice(&[Some(member); SERVERS as usize]);
-    rig.services().set_choice(WEB, family, &choice).unwrap();
+    rig.choose_by("LC", family, &[0, 1, 2]);
     let opens = |rig: &mut Rig, port| {
         rig.client_sends(&tcp(client(family, port), web(family), "S", 1, 0))
             .dst()
@@ -248,6 +271,46 @@ fn least_connections_go_by_what_is_still_open() {
     rig.client_sends(&tcp(client(family, 4001), web(family), "R", 2, 0));
     assert_eq!(opens(&mut rig, 4003), server(family, 1));
     assert_eq!(opens(&mut rig, 4004), server(family, 0));
+}
+
+#[test]
+fn a_hash_leads_where_the_native_build_says_and_nothing_moves_but_from_a_server_that_is_lost() {
+    let mut rig = Rig::new();
+    let secret = Secret { word: [7, 11] };
+    rig.services().set_secret(WEB, &secret).unwrap();
+    for (policy, per_client) in [("Maglev", false), ("source", true)] {
+        for family in Family::ALL {
+            let (choice, table) = rig.choose_by(policy, family, &[0, 1, 2]);
+            let mut met = Vec::new();
+            for port in 5000..5040 {
+                let from = client(family, port);
+                let request = Request {
+                    hash: client_hash(&choice, &secret, from, web(family)),
+                    ..Request::default()
+                };
+                let expected = choose(&choice, &Gauges::default(), &table, &request).target;
+                let expected = expected.expect("one is usable") - place(family, 0);
+                let seen = rig.client_sends(&tcp(from, web(family), "S", 1, 0));
+                assert_eq!(seen.dst(), server(family, expected), "{policy} {port}");
+                rig.client_sends(&tcp(from, web(family), "R", 2, 0));
+                met.push(seen.dst());
+            }
+            let different: BTreeSet<_> = met.iter().collect();
+            assert_eq!(different.len() == 1, per_client, "{policy}: {different:?}");
+            let lost = met[0];
+            let left: Vec<u16> = (0..SERVERS)
+                .filter(|number| server(family, *number) != lost)
+                .collect();
+            rig.choose_by(policy, family, &left);
+            for (port, before) in (5000..5040).zip(met) {
+                let from = client(family, port);
+                let now = rig.client_sends(&tcp(from, web(family), "S", 9, 0)).dst();
+                assert_ne!(now, lost);
+                assert!(before == lost || now == before, "{policy} {port}");
+                rig.client_sends(&tcp(from, web(family), "R", 10, 0));
+            }
+        }
+    }
 }
 
 #[test]

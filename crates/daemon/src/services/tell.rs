@@ -1,0 +1,196 @@
+//! What the programs are told: where servers are, which of them take new connections, and how one is chosen.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use anabranch_core::Family;
+use anabranch_dataplane::services::{Server, ServerId, ServiceId};
+use anabranch_policy::abi::Secret;
+use anyhow::Context;
+
+use super::among::{counted_from_now, is_same, members};
+use super::checked::subject;
+use super::config::Service;
+use super::members::Member;
+use super::places::places;
+use super::{Placed, PlacedServer, ServicesRole, active, ways};
+use crate::config::SERVICE;
+use crate::observe::Snapshot;
+
+const DRAINED: &str = "drained, by order";
+
+impl ServicesRole {
+    /// Writes servers before choices, and choices before the endpoints that lead to them.
+    pub(super) async fn tell_services(&mut self, host: &Snapshot) -> anyhow::Result<()> {
+        let ids = self.service_ids()?;
+        let mut placed = BTreeMap::new();
+        let mut endpoints = BTreeMap::new();
+        for (service, id) in self.config.services.clone().into_iter().zip(ids) {
+            let mut now = self.place(id, &service, host).await?;
+            self.tell_secret(id, &service)?;
+            self.tell_service(&service, &mut now)?;
+            for listen in &service.listen {
+                endpoints.insert(*listen, id);
+            }
+            placed.insert(service.name, now);
+        }
+        self.plane.set_virtuals(&endpoints)?;
+        self.placed = placed;
+        Ok(())
+    }
+
+    /// The numbers of the services, in the order of the configuration. Known services keep theirs.
+    fn service_ids(&mut self) -> anyhow::Result<Vec<ServiceId>> {
+        let known = self.plane.names()?;
+        let wanted: Vec<String> = self
+            .config
+            .services
+            .iter()
+            .map(|one| one.name.clone())
+            .collect();
+        // Called only if another service needs the number. If it cannot be read, the number counts as in use.
+        let is_in_use = |id: usize| {
+            let gauges = self.plane.gauges(ServiceId(id as u16));
+            gauges.map_or(true, |gauges| {
+                gauges.target.iter().any(|one| active(one) > 0)
+            })
+        };
+        let found = places(&known, &wanted, is_in_use).with_context(|| {
+            format!("{SERVICE}: services that are gone still have connections, and there is no room beside them")
+        })?;
+        for (name, &id) in wanted.iter().zip(&found) {
+            if known[usize::from(id)].as_ref() != Some(name) {
+                self.plane.set_name(ServiceId(id), Some(name))?;
+            }
+        }
+        Ok(found.into_iter().map(ServiceId).collect())
+    }
+
+    /// Finds the places of the servers of a service, and the route to each.
+    async fn place(
+        &mut self,
+        id: ServiceId,
+        service: &Service,
+        host: &Snapshot,
+    ) -> anyhow::Result<Placed> {
+        let known = self.plane.servers(id)?;
+        let gauges = self.plane.gauges(id)?;
+        let endpoints: Vec<_> = known
+            .iter()
+            .map(|one| one.map(|one| one.endpoint))
+            .collect();
+        let is_in_use = |place: usize| active(&gauges.target[place]) > 0;
+        let wanted: Vec<SocketAddr> = service.endpoints().collect();
+        let found = places(&endpoints, &wanted, is_in_use).with_context(|| {
+            format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
+        })?;
+        let former = self.placed.remove(&service.name);
+        let mut servers = Vec::new();
+        for (endpoint, server) in wanted.into_iter().zip(found.into_iter().map(ServerId)) {
+            let before = known[server.index()].filter(|one| one.endpoint == endpoint);
+            let opened = gauges.target[server.index()].opened;
+            let was = former.iter().flat_map(|former| &former.servers);
+            let mut was = was.filter(|was| was.id == server && before.is_some());
+            servers.push(PlacedServer {
+                id: server,
+                opened_before: before.map_or(opened, |one| one.opened_before),
+                way: ways::way(&self.host.netlink, host, endpoint.ip()).await?,
+                is_drained: before.is_some_and(|one| one.is_drained),
+                is_used: was.next().is_none_or(|was| was.is_used),
+            });
+        }
+        Ok(Placed {
+            id,
+            servers,
+            policy: former.as_ref().and_then(|former| former.policy),
+            members: former.map(|former| former.members).unwrap_or_default(),
+        })
+    }
+
+    /// Writes which servers take new connections. As long as these are the same, shares are counted on.
+    fn tell_service(&mut self, service: &Service, placed: &mut Placed) -> anyhow::Result<()> {
+        let known = self.plane.servers(placed.id)?;
+        for (member, server) in service.servers.iter().zip(&mut placed.servers) {
+            let why = self.why_unused(service, member, server);
+            if server.is_used != why.is_none() {
+                server.is_used = why.is_none();
+                tell_use(service, member, server, why.as_deref());
+            }
+            let told = Server {
+                endpoint: member.endpoint,
+                path: server.way.clone().ok(),
+                opened_before: server.opened_before,
+                is_drained: server.is_drained,
+                has_failed: self.checks.is_down(&subject(service, member)),
+            };
+            if known[server.id.index()] != Some(told) {
+                self.plane.set_server(placed.id, server.id, Some(told))?;
+            }
+        }
+        let gauges = self.plane.gauges(placed.id)?;
+        for family in Family::ALL {
+            let among = members(service, &placed.servers, family);
+            let told = &mut placed.members[family.index()];
+            if placed.policy != Some(service.policy) || !is_same(told, &among) {
+                *told = counted_from_now(among, &gauges);
+                let table = service.policy.table(told);
+                self.plane.set_table(placed.id, family, table.as_deref())?;
+            }
+            let choice = service.policy.choice(told);
+            self.plane.set_choice(placed.id, family, &choice)?;
+        }
+        placed.policy = Some(service.policy);
+        Ok(())
+    }
+
+    /// Keys the hashes of a service: as the file says, else as before, else at random.
+    fn tell_secret(&mut self, id: ServiceId, service: &Service) -> anyhow::Result<()> {
+        let known = self.plane.secret(id)?;
+        let is_known = known.word != [0, 0];
+        let secret = service.secret.unwrap_or(match is_known {
+            true => known,
+            false => Secret {
+                word: rand::random(),
+            },
+        });
+        if secret != known {
+            self.plane.set_secret(id, &secret)?;
+        }
+        Ok(())
+    }
+
+    /// The same for all services, after a change of anything but places and routes.
+    pub(super) fn tell_again(&mut self) -> anyhow::Result<()> {
+        let mut placed = std::mem::take(&mut self.placed);
+        for service in self.config.services.clone() {
+            if let Some(now) = placed.get_mut(&service.name) {
+                self.tell_service(&service, now)?;
+            }
+        }
+        self.placed = placed;
+        Ok(())
+    }
+
+    /// Why a server takes no new connections; none if it does.
+    pub(super) fn why_unused(
+        &self,
+        service: &Service,
+        member: &Member,
+        server: &PlacedServer,
+    ) -> Option<String> {
+        let missing = server.way.as_ref().err().map(ToString::to_string);
+        let drained = || server.is_drained.then(|| DRAINED.to_owned());
+        missing
+            .or_else(|| self.checks.why(&subject(service, member)))
+            .or_else(drained)
+    }
+}
+
+fn tell_use(service: &Service, member: &Member, server: &PlacedServer, why: Option<&str>) {
+    let (name, at) = (&service.name, member.endpoint);
+    match why {
+        Some(why) if server.is_drained => tracing::info!("service {name}: {at} {why}"),
+        Some(why) => tracing::warn!("service {name}: {at} out of use: {why}"),
+        None => tracing::info!("service {name}: {at} in use"),
+    }
+}
