@@ -1,5 +1,8 @@
 //! What the programs choose among: the servers of a service, by their places.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
 use anabranch_core::{self as core, Family};
 use anabranch_policy::abi::Gauges;
 
@@ -9,13 +12,15 @@ use super::config::Service;
 /// The servers of a family, at the index of their places.
 pub(super) fn members(
     service: &Service,
-    servers: &[PlacedServer],
+    servers: &BTreeMap<SocketAddr, PlacedServer>,
     family: Family,
 ) -> Vec<Option<core::Member>> {
-    let count = servers.iter().map(|server| server.id.index() + 1).max();
+    let count = servers.values().map(|server| server.id.index() + 1).max();
     let mut members = vec![None; count.unwrap_or(0)];
-    for (member, server) in service.servers.iter().zip(servers) {
-        if Family::from(member.endpoint.ip()) == family {
+    let of_family = service.servers.iter();
+    let of_family = of_family.filter(|member| Family::from(member.endpoint.ip()) == family);
+    for member in of_family {
+        if let Some(server) = servers.get(&member.endpoint) {
             members[server.id.index()] = Some(core::Member {
                 weight: member.weight,
                 is_usable: server.is_used,

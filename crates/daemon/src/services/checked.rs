@@ -80,12 +80,8 @@ impl ServicesRole {
     }
 
     fn leads_to(&self, (service, server): &Subject) -> bool {
-        let placed = self.placed.get(service).and_then(|placed| {
-            let config = self.config.services.iter();
-            let config = config.clone().find(|one| one.name == *service)?;
-            let at = config.endpoints().position(|one| one == *server)?;
-            placed.servers.get(at)
-        });
+        let placed = self.placed.get(service);
+        let placed = placed.and_then(|placed| placed.servers.get(server));
         placed.is_some_and(|placed| placed.way.is_ok())
     }
 

@@ -18,6 +18,7 @@ mod ways;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -71,8 +72,8 @@ type Sweeping = JoinHandle<Swept>;
 #[derive(Debug)]
 struct Placed {
     id: ServiceId,
-    /// In the order of the configuration.
-    servers: Vec<PlacedServer>,
+    /// By where they listen: the configuration may have changed since they were written.
+    servers: BTreeMap<SocketAddr, PlacedServer>,
     /// None: of an earlier daemon, which this one does not know.
     policy: Option<ServerPolicy>,
     /// By place: what the programs choose among.

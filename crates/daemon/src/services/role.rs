@@ -119,8 +119,8 @@ impl ServicesRole {
         let gauges = placed
             .map(|placed| self.plane.gauges(placed.id))
             .transpose()?;
-        let servers = service.servers.iter().enumerate().map(|(at, member)| {
-            let server = placed.and_then(|placed| placed.servers.get(at));
+        let servers = service.servers.iter().map(|member| {
+            let server = placed.and_then(|placed| placed.servers.get(&member.endpoint));
             let gauge = server
                 .zip(gauges.as_ref())
                 .map(|(server, gauges)| gauges.target[server.id.index()]);
@@ -150,17 +150,9 @@ impl ServicesRole {
             servers: servers.collect(),
         })
     }
-}
 
-/// Returns the result of the sweep that is running. It never returns if none is.
-async fn swept(sweeping: &mut Option<Sweeping>) -> anyhow::Result<Swept> {
-    match sweeping {
-        Some(sweeping) => Ok(sweeping.await?),
-        None => std::future::pending().await,
-    }
-}
+    // ---- orders
 
-impl ServicesRole {
     /// Drains a server or puts it back in use.
     fn order(
         &mut self,
@@ -178,9 +170,8 @@ impl ServicesRole {
                 names.join(", ")
             ));
         };
-        let at = config.endpoints().position(|one| one == server);
         let placed = self.placed.get_mut(service);
-        let Some(placed) = placed.zip(at).and_then(|(one, at)| one.servers.get_mut(at)) else {
+        let Some(placed) = placed.and_then(|one| one.servers.get_mut(&server)) else {
             let servers: Vec<String> = config.endpoints().map(|one| one.to_string()).collect();
             return refuse(format!(
                 "service {service} has no server {server}; it has: {}",
@@ -190,6 +181,14 @@ impl ServicesRole {
         placed.is_drained = action == ServerAction::Drain;
         self.tell_again()?;
         Ok(Response::Done)
+    }
+}
+
+/// Returns the result of the sweep that is running. It never returns if none is.
+async fn swept(sweeping: &mut Option<Sweeping>) -> anyhow::Result<Swept> {
+    match sweeping {
+        Some(sweeping) => Ok(sweeping.await?),
+        None => std::future::pending().await,
     }
 }
 
@@ -229,7 +228,9 @@ impl Role for ServicesRole {
     fn troubles(&self) -> Vec<String> {
         let lost = self.config.services.iter().filter_map(|service| {
             let placed = self.placed.get(&service.name)?;
-            let servers = service.servers.iter().zip(&placed.servers);
+            let servers = service.servers.iter();
+            let servers =
+                servers.filter_map(|member| Some((member, placed.servers.get(&member.endpoint)?)));
             let lost: Vec<_> = servers
                 .filter(|(_, server)| !server.is_drained)
                 .filter_map(|(member, server)| {

@@ -85,19 +85,19 @@ impl ServicesRole {
             format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
         })?;
         let former = self.placed.remove(&service.name);
-        let mut servers = Vec::new();
+        let mut servers = BTreeMap::new();
         for (endpoint, server) in wanted.into_iter().zip(found.into_iter().map(ServerId)) {
             let before = known[server.index()].filter(|one| one.endpoint == endpoint);
             let opened = gauges.target[server.index()].opened;
-            let was = former.iter().flat_map(|former| &former.servers);
-            let mut was = was.filter(|was| was.id == server && before.is_some());
-            servers.push(PlacedServer {
+            let was = former.as_ref().and_then(|one| one.servers.get(&endpoint));
+            let placed = PlacedServer {
                 id: server,
                 opened_before: before.map_or(opened, |one| one.opened_before),
                 way: ways::way(&self.host.netlink, host, endpoint.ip()).await?,
                 is_drained: before.is_some_and(|one| one.is_drained),
-                is_used: was.next().is_none_or(|was| was.is_used),
-            });
+                is_used: was.is_none_or(|was| was.is_used),
+            };
+            servers.insert(endpoint, placed);
         }
         Ok(Placed {
             id,
@@ -110,7 +110,10 @@ impl ServicesRole {
     /// Writes which servers take new connections. As long as these are the same, shares are counted on.
     fn tell_service(&mut self, service: &Service, placed: &mut Placed) -> anyhow::Result<()> {
         let known = self.plane.servers(placed.id)?;
-        for (member, server) in service.servers.iter().zip(&mut placed.servers) {
+        for member in &service.servers {
+            let Some(server) = placed.servers.get_mut(&member.endpoint) else {
+                continue;
+            };
             let why = self.why_unused(service, member, server);
             if server.is_used != why.is_none() {
                 server.is_used = why.is_none();
