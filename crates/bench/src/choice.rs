@@ -1,6 +1,7 @@
 //! A choice by itself: nanoseconds of `ab_choose`, which the gateway calls for every new flow, among 16 and among 256 targets
 //! under `BPF_PROG_TEST_RUN`. All targets are usable and nothing binds the flow, so that what scans has all of them to scan.
 
+use anabranch_dataplane::despite_signals;
 use anabranch_policy::{Dispatch, Granularity, Load, abi};
 use anyhow::{Context, Result, ensure};
 use aya::maps::Array;
@@ -45,12 +46,13 @@ pub fn nanoseconds(bpf: &mut Ebpf, name: &'static str, count: u32) -> Result<f64
 }
 
 fn run(program: &SchedClassifier, count: u32) -> Result<f64> {
-    let options = TestRunOptions {
-        data_in: Some(&FRAME),
-        repeat: REPEAT,
-        ..TestRunOptions::new()
-    };
-    let ran = program.test_run(options)?;
+    let ran = despite_signals(|| {
+        program.test_run(TestRunOptions {
+            data_in: Some(&FRAME),
+            repeat: REPEAT,
+            ..TestRunOptions::new()
+        })
+    })?;
     let given = ran.return_value;
     ensure!(given < count, "{given} was chosen of {count}");
     Ok(ran.duration.as_nanos() as f64)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anabranch_dataplane::despite_signals;
 use anyhow::{Result, ensure};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 
@@ -20,13 +21,14 @@ pub struct Run {
 /// Runs `program` on a frame, and on what it made of that, `repeat` times.
 pub fn test_run(program: &mut SchedClassifier, frame: &[u8], repeat: u32) -> Result<Run> {
     let mut packet = vec![0; frame.len()];
-    let options = TestRunOptions {
-        data_in: Some(frame),
-        data_out: Some(&mut packet),
-        repeat,
-        ..TestRunOptions::new()
-    };
-    let ran = program.test_run(options)?;
+    let ran = despite_signals(|| {
+        program.test_run(TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut packet),
+            repeat,
+            ..TestRunOptions::new()
+        })
+    })?;
     ensure!(
         ran.return_value == TC_ACT_REDIRECT,
         "the program answered {}",

@@ -19,7 +19,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::geteuid;
 
 use crate::{
-    Error, Sizes, attach,
+    Error, Sizes, attach, despite_signals,
     devices::Devices,
     leftovers::{self, Layout},
     pins::Pinned,
@@ -184,7 +184,7 @@ impl Object {
     pub fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
         let program = classifier(&mut self.bpf, name)?;
         if program.fd().is_err() {
-            program.load().map_err(Error::program(name))?;
+            despite_signals(|| program.load()).map_err(Error::program(name))?;
         }
         Ok(program)
     }
@@ -214,17 +214,20 @@ fn loader(pins: &Path, sizes: Sizes) -> EbpfLoader<'static> {
     loader
 }
 
-fn load_programs(
+/// Loads programs of an object by their names.
+pub fn load_programs(
     bpf: &mut Ebpf,
     classifiers: &[&'static str],
     sweepers: &[&'static str],
 ) -> Result<(), Error> {
     for &name in classifiers {
-        let loaded = classifier(bpf, name)?.load();
+        let program = classifier(bpf, name)?;
+        let loaded = despite_signals(|| program.load());
         loaded.map_err(Error::program(name))?;
     }
     for &name in sweepers {
-        let loaded = sweeper(bpf, name)?.load();
+        let program = sweeper(bpf, name)?;
+        let loaded = despite_signals(|| program.load());
         loaded.map_err(Error::program(name))?;
     }
     Ok(())

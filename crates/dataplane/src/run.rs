@@ -6,7 +6,7 @@ use aya::{TestRun, TestRunOptions, programs::SchedClassifier};
 
 use anabranch_policy::abi;
 
-use crate::Error;
+use crate::{Error, despite_signals};
 
 /// What a program made of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,15 +70,17 @@ pub fn run(
     let context = marked.context();
     let mut left = [0; CONTEXT_ROOM];
     let mut packet = vec![0; frame.len() + ROOM_TO_GROW];
-    let options = TestRunOptions {
-        data_in: Some(frame),
-        data_out: Some(&mut packet),
-        ctx_in: Some(&context),
-        ctx_out: Some(&mut left),
-        repeat,
-        ..TestRunOptions::new()
-    };
-    let ran = program.test_run(options).map_err(Error::program(name))?;
+    let ran = despite_signals(|| {
+        program.test_run(TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut packet),
+            ctx_in: Some(&context),
+            ctx_out: Some(&mut left),
+            repeat,
+            ..TestRunOptions::new()
+        })
+    })
+    .map_err(Error::program(name))?;
     packet.truncate(ran.data_size_out as usize);
     Ok(Ran {
         action: ran.return_value,

@@ -15,6 +15,7 @@ use aya::{
 use crate::{
     Error,
     batch::Reader,
+    despite_signals,
     object::{self, pinned, pinned_array},
 };
 
@@ -100,7 +101,7 @@ impl<A: Pod> Walk<A> {
         let set = self.visits.set(0, visits, 0);
         set.map_err(Error::map(self.visits_name))?;
         self.tell(arguments)?;
-        let ran = self.program.test_run(RawTracePointRunOptions::new());
+        let ran = despite_signals(|| self.program.test_run(RawTracePointRunOptions::new()));
         ran.map_err(Error::program(self.program_name))?;
         self.arguments()
     }

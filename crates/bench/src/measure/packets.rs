@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use anabranch_dataplane::despite_signals;
 use anabranch_frames::{sent_by, sent_to, udp};
 use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, ensure};
@@ -128,13 +129,15 @@ fn generate(generator: &Xdp, client: &Namespace, stop: &AtomicBool) -> Result<()
     pin(THIS_THREAD, 0)?;
     let room = [0; FRAME_BYTES];
     while !stop.load(Ordering::Relaxed) {
-        let options = TestRunOptions {
-            data_in: Some(&room),
-            repeat: FRAMES_PER_CALL,
-            attrs: TestRunAttrs::new().xdp_live_frames(FRAMES_PER_BATCH),
-            ..TestRunOptions::new()
-        };
-        generator.test_run(options).context("generating packets")?;
+        let ran = despite_signals(|| {
+            generator.test_run(TestRunOptions {
+                data_in: Some(&room),
+                repeat: FRAMES_PER_CALL,
+                attrs: TestRunAttrs::new().xdp_live_frames(FRAMES_PER_BATCH),
+                ..TestRunOptions::new()
+            })
+        });
+        ran.context("generating packets")?;
     }
     Ok(())
 }

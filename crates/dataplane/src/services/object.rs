@@ -12,7 +12,7 @@ use aya::{
 use crate::{
     Error,
     leftovers::Layout,
-    object::{classifier, sweeper, take, unpack},
+    object::{classifier, load_programs, sweeper, take, unpack},
 };
 
 /// The object as clang made it.
@@ -54,12 +54,7 @@ impl Object {
             .default_map_pin_directory(pins)
             .map_max_entries("connections", entries)
             .load(&service_object())?;
-        for program in ["service", "service_layer3"] {
-            let loaded = classifier(&mut bpf, program)?.load();
-            loaded.map_err(Error::program(program))?;
-        }
-        let loaded = sweeper(&mut bpf, SWEEPER)?.load();
-        loaded.map_err(Error::program(SWEEPER))?;
+        load_programs(&mut bpf, &["service", "service_layer3"], &[SWEEPER])?;
         let object = Object {
             virtuals: take(&mut bpf, "virtuals")?,
             servers: take(&mut bpf, "servers")?,

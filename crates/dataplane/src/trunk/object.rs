@@ -12,7 +12,7 @@ use aya::{
 use crate::{
     Error,
     leftovers::Layout,
-    object::{classifier, take, unpack},
+    object::{classifier, load_programs, take, unpack},
 };
 
 /// The object as clang made it.
@@ -49,9 +49,7 @@ impl Object {
         let mut bpf = EbpfLoader::new()
             .default_map_pin_directory(pins)
             .load(&trunk_object())?;
-        classifier(&mut bpf, PROGRAM)?
-            .load()
-            .map_err(Error::program(PROGRAM))?;
+        load_programs(&mut bpf, &[PROGRAM], &[])?;
         let object = Object {
             spreading: take(&mut bpf, "spreading")?,
             sublinks: take(&mut bpf, "sublinks")?,

@@ -1,6 +1,11 @@
 //! The trunk program, its life beside that of its processes; and the rig on which either family's packets are sent.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use anabranch_core::{PerFamily, multilink::SublinkId};
 use anabranch_dataplane::{
@@ -339,4 +344,30 @@ fn the_program_stays_far_below_the_verifiers_limit() {
     drop(rig);
     println!("instructions verified: {instructions}");
     assert!((1..VERIFIED_INSTRUCTIONS_MAX).contains(&instructions));
+}
+
+#[test]
+fn runs_go_on_when_their_thread_is_sent_signals() {
+    const REPEAT: u32 = 20_000;
+    extern "C" fn ignore(_: libc::c_int) {}
+    let ignore = ignore as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does nothing, and no other test uses this signal.
+    unsafe { libc::signal(libc::SIGURG, ignore as libc::sighandler_t) };
+    let mut rig = Rig::of(spreading(Spread::Hash, 2));
+    let packet = packet();
+    // SAFETY: this thread outlives the scope in which it is named.
+    let this_thread = unsafe { libc::pthread_self() };
+    let ended = AtomicBool::new(false);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // SAFETY: as above.
+                unsafe { libc::pthread_kill(this_thread, libc::SIGURG) };
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let ran: Result<Vec<_>, _> = (0..100).map(|_| rig.trunk().run(&packet, REPEAT)).collect();
+        ended.store(true, Ordering::Relaxed);
+        assert!(ran.unwrap().iter().all(|ran| ran.action == TC_ACT_REDIRECT));
+    });
 }
