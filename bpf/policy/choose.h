@@ -100,6 +100,19 @@ static __always_inline int ab_is_usable(const struct ab_choice *now, __u32 targe
 	return target < now->count && ab_has(&now->usable, target);
 }
 
+/* Whether it takes new flows while its tier does. */
+static __always_inline int ab_takes_new(const struct ab_choice *now, __u32 target)
+{
+	__u64 takes;
+
+	if (target >= now->count)
+		return 0;
+	takes = ab_has(&now->usable, target);
+	for (__u32 tier = 0; tier < AB_SPARE_MAX; tier++)
+		takes |= tier < now->spares && ab_has(&now->spare[tier], target);
+	return takes != 0;
+}
+
 static __always_inline int ab_may_stay(const struct ab_choice *now, const struct ab_request *q, __u32 target)
 {
 	return ab_is_usable(now, target) && !ab_has(&q->avoid, target);

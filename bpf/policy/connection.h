@@ -41,10 +41,15 @@ static __always_inline int ab_connection_is_reset(__u32 state, __u32 number, __u
 	return !(state & AB_CONNECTION_ANSWERED) || number - acked < AB_RESET_WINDOW;
 }
 
-/* Whether a segment is the first SYN of a new connection that replaces this one. */
-static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags)
+/*
+ * Whether a segment is the first SYN of a connection that replaces this one: this one is over, or its server has not answered and
+ * takes no new connections any more, so that another one has to be chosen.
+ */
+static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags, int server_takes_new)
 {
-	return state & AB_CONNECTION_CLOSED && ab_is_first_syn(flags);
+	if (!ab_is_first_syn(flags))
+		return 0;
+	return state & AB_CONNECTION_CLOSED || !(state & AB_CONNECTION_ANSWERED || server_takes_new);
 }
 
 /* How long it may be without a packet. */

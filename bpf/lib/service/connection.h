@@ -122,6 +122,14 @@ __noinline int choose_server(__u32 service)
 	return room->decision.target;
 }
 
+/* Whether the server of a connection takes new ones. */
+static __always_inline int takes_new(const struct service_room *room, const struct ab_connection *client)
+{
+	__u32 place = AB_SERVICE_CHOICE(client->service % AB_MAX_SERVICES, room->packet.family);
+	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
+	return now && ab_takes_new(now, client->server % AB_MAX_TARGETS);
+}
+
 /* Whether the server's entry may be replaced: its connection is over, or was never opened. */
 static __always_inline int is_free(struct service_room *room)
 {

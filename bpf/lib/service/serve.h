@@ -132,7 +132,8 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 	if (read_way_back(skb, p, &room->connection))
 		return AB_SERVICE_REASON_UNSENT;
 	struct ab_connection *client = find_connection(&room->client);
-	if (client && ab_connection_gives_way(client->state, p->tcp_flags)) {
+	if (client && is_first_syn(p) &&
+	    ab_connection_gives_way(client->state, p->tcp_flags, takes_new(room, client))) {
 		turn_key(&room->server, &room->client, client);
 		forget_connection(&room->client, client, &room->server);
 		client = NULL;

@@ -258,6 +258,45 @@ fn a_connection_keeps_its_server_when_that_takes_no_more() {
 }
 
 #[test]
+fn a_syn_that_was_not_answered_leaves_a_server_that_takes_no_more() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let live = |rig: &mut Rig| [0, 1].map(|number| rig.live(family, number));
+        let syn = |port| tcp(client(family, port), web(family), "S", 1, 0);
+        let answered = rig.client_sends(&syn(4000)).dst();
+        rig.server_sends(&tcp(answered, client(family, 4000), "SA", 100, 2));
+        rig.choose_among(family, &[0]);
+        assert_eq!(rig.client_sends(&syn(4001)).dst(), server(family, 0));
+        assert_eq!(rig.client_sends(&syn(4001)).dst(), server(family, 0));
+        assert_eq!(live(&mut rig), [2, 0]);
+        rig.choose_among(family, &[1]);
+        assert_eq!(rig.client_sends(&syn(4001)).dst(), server(family, 1));
+        assert_eq!(rig.client_sends(&syn(4000)).dst(), answered);
+        assert_eq!(live(&mut rig), [1, 1]);
+        let late = tcp(server(family, 0), client(family, 4001), "SA", 7, 2);
+        rig.passes(&late.frame(), "not-ours");
+        rig.choose_among(family, &[]);
+        rig.passes(&syn(4001).frame(), "no-server");
+        assert_eq!(live(&mut rig), [1, 0]);
+    }
+}
+
+#[test]
+fn a_syn_stays_with_a_backup_while_no_other_server_takes_it() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    rig.choose_among(family, &[]);
+    let mut choice = Choice::among(Dispatch::Turns, &[]).0;
+    (choice.count, choice.spares) = (SERVERS.into(), 1);
+    choice.spare[0] = [1, 2].into_iter().collect();
+    rig.services().set_choice(WEB, family, &choice).unwrap();
+    let syn = tcp(client(family, 4000), web(family), "S", 1, 0);
+    let first = rig.client_sends(&syn).dst();
+    assert_ne!(first, server(family, 0));
+    assert_eq!(rig.client_sends(&syn).dst(), first);
+}
+
+#[test]
 fn least_connections_go_by_what_is_still_open() {
     let mut rig = Rig::new();
     let family = Family::V4;
