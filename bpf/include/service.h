@@ -3,7 +3,7 @@
  * The contract of the service programs: servers behind virtual addresses. A service chooses among its servers as a class of the
  * gateway does among links, by an ab_choice whose targets are the servers. Times are CLOCK_MONOTONIC nanoseconds.
  *
- * A connection has two entries of one map, like a flow of the gateway. In both, `remote` is the client. `local` is the virtual
+ * A connection is one of TCP, or the datagrams of UDP between a client's endpoint and a virtual one. It has two entries of one map, like a flow of the gateway. In both, `remote` is the client. `local` is the virtual
  * endpoint on the client's side, and the server's endpoint on the server's side. Each entry has the replacement for `local` in its
  * direction.
  */
@@ -23,7 +23,7 @@
 #define AB_SIDE_CLIENT 0
 #define AB_SIDE_SERVER 1
 
-/* The virtual address and port of a service. The value is its number. */
+/* The virtual address, port and protocol of a service. The value is its number. */
 struct ab_virtual {
 	union ab_addr address;
 	__be16 port;
@@ -62,8 +62,8 @@ struct ab_secret {
 
 /* Bits of ab_connection.state, in the client's entry. Set atomically and never cleared. */
 enum ab_connection_state {
-	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK */
-	AB_CONNECTION_ESTABLISHED = 1 << 1, /* the client has acknowledged that */
+	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK, or a datagram */
+	AB_CONNECTION_ESTABLISHED = 1 << 1, /* the client has sent another segment or datagram since */
 	AB_CONNECTION_FIN_CLIENT = 1 << 2,
 	AB_CONNECTION_FIN_SERVER = 1 << 3,
 	AB_CONNECTION_CLOSED = 1 << 4, /* by both ends, or reset: counted as closed, and kept for late segments */
@@ -71,7 +71,7 @@ enum ab_connection_state {
 
 struct ab_connection {
 	__u64 opened_ns;
-	__u64 seen_ns; /* last packet of this direction, at clock-tick resolution */
+	__u64 seen_ns; /* last packet of this direction, at clock-tick resolution; of a client, by its way */
 	__u64 packets; /* GSO segments counted one by one */
 	__u64 bytes;   /* of IP packets */
 	union ab_addr other_local;
@@ -81,7 +81,7 @@ struct ab_connection {
 	__u8 layer3; /* the device from which the client's packets come has no Ethernet */
 	__u8 zero;
 	__u32 ifindex;	   /* that device */
-	__u32 state;	   /* client's entry */
+	__u32 state;	   /* client's entry; server's entry, UDP: AB_CONNECTION_ANSWERED */
 	__u32 end;	   /* server's entry: highest sequence number sent, plus one */
 	__u32 ack;	   /* server's entry: the client's next byte, by what the server has acknowledged */
 	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
@@ -93,6 +93,11 @@ struct ab_connection {
 #define AB_CONNECTION_EMBRYO_NS 60000000000ull
 #define AB_CONNECTION_CLOSED_NS 60000000000ull
 #define AB_CONNECTION_IDLE_NS 7440000000000ull
+/* UDP: as the kernel's connection tracking. Most clients use a port for one question and one answer. */
+#define AB_CONNECTION_UDP_EMBRYO_NS 30000000000ull
+#define AB_CONNECTION_UDP_IDLE_NS 180000000000ull
+/* A datagram proves nothing about its sender. So an answered client's way changes only after it has been silent for this time. */
+#define AB_CONNECTION_UDP_WAY_NS 10000000000ull
 
 /* Arguments and results of `sweep_connections`, which user space runs and which is not attached to a device. */
 struct ab_service_sweep {

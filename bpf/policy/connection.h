@@ -2,10 +2,12 @@
 /*
  * How a packet changes the state of a connection (RFC 9293). A connection is over when both ends have sent FIN, or one has reset
  * it. Its entries are then kept for packets that are still under way. A first SYN replaces them, because the client uses the port
- * again.
+ * again. Those of UDP end by time alone.
  */
 #ifndef ANABRANCH_POLICY_CONNECTION_H
 #define ANABRANCH_POLICY_CONNECTION_H
+
+#include <linux/in.h>
 
 #include "../include/service.h"
 #include "segment.h"
@@ -25,6 +27,16 @@ static __always_inline __u32 ab_connection_learn(__u32 state, int by_server, __u
 		learned |= by_server ? AB_CONNECTION_FIN_SERVER : AB_CONNECTION_FIN_CLIENT;
 	if (((state | learned) & both) == both)
 		learned |= AB_CONNECTION_CLOSED;
+	return learned & ~state;
+}
+
+/* The bits that a datagram of UDP adds to `state`. */
+static __always_inline __u32 ab_connection_learn_udp(__u32 state, int by_server)
+{
+	__u32 learned = by_server ? AB_CONNECTION_ANSWERED : 0;
+
+	if (!by_server && state & AB_CONNECTION_ANSWERED)
+		learned = AB_CONNECTION_ESTABLISHED;
 	return learned & ~state;
 }
 
@@ -53,8 +65,10 @@ static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags, int 
 }
 
 /* How long it may be without a packet. */
-static __always_inline __u64 ab_connection_timer_ns(__u32 state)
+static __always_inline __u64 ab_connection_timer_ns(__u8 proto, __u32 state)
 {
+	if (proto == IPPROTO_UDP)
+		return state & AB_CONNECTION_ESTABLISHED ? AB_CONNECTION_UDP_IDLE_NS : AB_CONNECTION_UDP_EMBRYO_NS;
 	if (state & AB_CONNECTION_CLOSED)
 		return AB_CONNECTION_CLOSED_NS;
 	return state & AB_CONNECTION_ESTABLISHED ? AB_CONNECTION_IDLE_NS : AB_CONNECTION_EMBRYO_NS;

@@ -24,14 +24,15 @@ struct service_room {
 };
 AB_SCRATCH(service_room, struct service_room)
 
-static __always_inline void make_connection_key(struct ab_flow_key *key, __u8 side, const union ab_addr *local,
-						__be16 local_port, const union ab_addr *remote, __be16 remote_port)
+static __always_inline void make_connection_key(struct ab_flow_key *key, __u8 proto, __u8 side,
+						const union ab_addr *local, __be16 local_port,
+						const union ab_addr *remote, __be16 remote_port)
 {
 	key->local = *local;
 	key->remote = *remote;
 	key->local_port = local_port;
 	key->remote_port = remote_port;
-	key->proto = IPPROTO_TCP;
+	key->proto = proto;
 	key->side = side;
 	key->zero = 0;
 }
@@ -45,8 +46,8 @@ static __always_inline struct ab_connection *find_connection(const struct ab_flo
 static __always_inline void turn_key(struct ab_flow_key *other, const struct ab_flow_key *key,
 				     const struct ab_connection *entry)
 {
-	make_connection_key(other, key->side == AB_SIDE_CLIENT ? AB_SIDE_SERVER : AB_SIDE_CLIENT, &entry->other_local,
-			    entry->other_port, &key->remote, key->remote_port);
+	make_connection_key(other, key->proto, key->side == AB_SIDE_CLIENT ? AB_SIDE_SERVER : AB_SIDE_CLIENT,
+			    &entry->other_local, entry->other_port, &key->remote, key->remote_port);
 }
 
 static __noinline void service_gauge_add(__u32 service, __u32 server, __u64 opened, __u64 closed)
@@ -63,10 +64,11 @@ static __noinline void service_gauge_add(__u32 service, __u32 server, __u64 open
 		__sync_fetch_and_add(&gauge->closed, closed);
 }
 
-/* Adds what a segment shows to the state. Only the CPU that sets CLOSED counts the connection as closed. */
-static __always_inline void learn(struct ab_connection *client, int by_server, __u8 flags)
+/* Adds what a packet shows to the state. Only the CPU that sets CLOSED counts the connection as closed. */
+static __always_inline void learn(struct ab_connection *client, __u8 proto, int by_server, __u8 flags)
 {
-	__u32 learned = ab_connection_learn(client->state, by_server, flags);
+	__u32 learned = proto == IPPROTO_UDP ? ab_connection_learn_udp(client->state, by_server)
+					     : ab_connection_learn(client->state, by_server, flags);
 	if (!learned)
 		return;
 	__u32 before = __sync_fetch_and_or(&client->state, learned);
@@ -180,9 +182,10 @@ struct service_walk {
 	__u64 now;
 };
 
-static __always_inline int has_run_out(const struct service_walk *walk, const struct ab_connection *entry, __u32 state)
+static __always_inline int has_run_out(const struct service_walk *walk, __u8 proto, const struct ab_connection *entry,
+				       __u32 state)
 {
-	return entry->seen_ns + ab_connection_timer_ns(state) < walk->now;
+	return entry->seen_ns + ab_connection_timer_ns(proto, state) < walk->now;
 }
 
 /* Checks one entry by the key that user space has read; it may have changed since. */
@@ -198,12 +201,12 @@ static long visit_connection(__u32 index, struct service_walk *walk)
 	turn_key(&other_key, &key, entry);
 	struct ab_connection *other = find_connection(&other_key);
 	if (key.side == AB_SIDE_SERVER) {
-		if (!other && has_run_out(walk, entry, 0))
+		if (!other && has_run_out(walk, key.proto, entry, 0))
 			bpf_map_delete_elem(&connections, &key);
 		return 0;
 	}
 	__u32 state = entry->state;
-	if (!has_run_out(walk, entry, state) || (other && !has_run_out(walk, other, state)))
+	if (!has_run_out(walk, key.proto, entry, state) || (other && !has_run_out(walk, key.proto, other, state)))
 		return 0;
 	forget_connection(&key, entry, &other_key);
 	walk->result->expired++;

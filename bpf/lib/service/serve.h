@@ -15,16 +15,21 @@
 /* A client's acknowledgement may be this far behind what its server has sent. */
 #define ACK_WINDOW (1 << 20)
 
-/* Whether it is a TCP segment that is no fragment. Services handle nothing else. */
-static __always_inline int is_segment(const struct packet *p)
+/* Whether it is a TCP segment or a UDP datagram that is no fragment. Services handle nothing else. */
+static __always_inline int is_of_services(const struct packet *p)
 {
-	return p->kind == PACKET_FLOW && p->proto == IPPROTO_TCP && !is_fragment(p);
+	return p->kind == PACKET_FLOW && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP) && !is_fragment(p);
+}
+
+/* Whether it may open a connection. */
+static __always_inline int is_opening(const struct packet *p)
+{
+	return p->proto == IPPROTO_UDP || is_first_syn(p);
 }
 
 static __always_inline void count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
 {
 	struct load load = packet_load(skb, p);
-	entry->seen_ns = tick_ns();
 	__sync_fetch_and_add(&entry->packets, load.packets);
 	__sync_fetch_and_add(&entry->bytes, load.bytes);
 }
@@ -46,30 +51,36 @@ static __always_inline int is_same_way(const struct ab_connection *a, const stru
 	return a->ifindex == b->ifindex && !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]));
 }
 
-/* Whether a segment proves that who sent it hears the server, or nobody has proved that yet. */
-static __always_inline int is_from_client(const struct packet *p, __u32 state, const struct ab_connection *server)
+/* Whether a packet proves that who sent it hears the server, or nobody has proved that yet. */
+static __always_inline int is_from_client(const struct packet *p, const struct ab_connection *client,
+					  const struct ab_connection *server)
 {
+	if (p->proto == IPPROTO_UDP)
+		return !(client->state & AB_CONNECTION_ANSWERED) ||
+		       tick_ns() - client->seen_ns > AB_CONNECTION_UDP_WAY_NS;
 	if (is_first_syn(p))
-		return !(state & AB_CONNECTION_ESTABLISHED);
+		return !(client->state & AB_CONNECTION_ESTABLISHED);
 	return p->tcp_flags & AB_TCP_ACK && server->end - p->ack <= ACK_WINDOW;
 }
 
 /*
  * Clients move, and so do routers in front of them. But anybody can send with a client's address. So the way back of an established
  * connection changes only with a segment that acknowledges something that the server has just sent. Before that the last first SYN
- * sets it: a forged one that came earlier does not keep the client from its answer.
+ * sets it: a forged one that came earlier does not keep the client from its answer. Returns whether the packet came by what is
+ * the way back now.
  */
-static __noinline void follow_client(struct service_room *room, struct ab_connection *client)
+static __noinline int follow_client(struct service_room *room, struct ab_connection *client)
 {
 	const struct ab_connection *now = &room->connection;
 	turn_key(&room->server, &room->client, client);
 	struct ab_connection *server = find_connection(&room->server);
-	if (!server || !is_from_client(&room->packet, client->state, server))
-		return;
+	if (!server || !is_from_client(&room->packet, client, server))
+		return 0;
 	client->ifindex = server->ifindex = now->ifindex;
 	client->layer3 = server->layer3 = now->layer3;
 	__builtin_memcpy(client->ethernet, now->ethernet, sizeof(client->ethernet));
 	__builtin_memcpy(server->ethernet, now->ethernet, sizeof(server->ethernet));
+	return 1;
 }
 
 /* The flags of a client's segment, without a RST that is not its own. */
@@ -104,7 +115,7 @@ static __always_inline __u32 send_to_server(struct __sk_buff *skb, const struct 
 	return AB_SERVICE_REASON_TO_SERVER;
 }
 
-/* Opens the connection of a first SYN. Returns 0, or the reason why it was not opened. */
+/* Opens the connection of a packet. Returns 0, or the reason why it was not opened. */
 static __always_inline __u32 begin_connection(struct service_room *room, __u32 service)
 {
 	__u32 target = choose_server(service),
@@ -118,28 +129,38 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	fresh->opened_ns = fresh->seen_ns = time_ns();
 	fresh->service = service;
 	fresh->server = target;
-	make_connection_key(&room->server, AB_SIDE_SERVER, &server->address, server->port, &room->packet.src,
-			    room->packet.sport);
+	make_connection_key(&room->server, room->packet.proto, AB_SIDE_SERVER, &server->address, server->port,
+			    &room->packet.src, room->packet.sport);
 	return insert_connection(server);
+}
+
+/* Whether a packet that may open a connection replaces the one that it is of. */
+static __always_inline int is_replaced(const struct service_room *room, const struct ab_connection *client)
+{
+	__u32 state = client->state;
+	/* Most datagrams: they need no look-up of the choice. */
+	if (room->packet.proto == IPPROTO_UDP &&
+	    (state & (AB_CONNECTION_ANSWERED | AB_CONNECTION_CLOSED)) == AB_CONNECTION_ANSWERED)
+		return 0;
+	return ab_connection_gives_way(state, AB_TCP_SYN, takes_new(room, client));
 }
 
 /* Handles a client's packet to the virtual endpoint of a service. */
 static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_room *room, __u32 service)
 {
 	struct packet *p = &room->packet;
-	make_connection_key(&room->client, AB_SIDE_CLIENT, &p->dst, p->dport, &p->src, p->sport);
+	make_connection_key(&room->client, p->proto, AB_SIDE_CLIENT, &p->dst, p->dport, &p->src, p->sport);
 	__builtin_memset(&room->connection, 0, sizeof(room->connection));
 	if (read_way_back(skb, p, &room->connection))
 		return AB_SERVICE_REASON_UNSENT;
 	struct ab_connection *client = find_connection(&room->client);
-	if (client && is_first_syn(p) &&
-	    ab_connection_gives_way(client->state, p->tcp_flags, takes_new(room, client))) {
+	if (client && is_opening(p) && is_replaced(room, client)) {
 		turn_key(&room->server, &room->client, client);
 		forget_connection(&room->client, client, &room->server);
 		client = NULL;
 	}
 	if (!client) {
-		if (!is_first_syn(p))
+		if (!is_opening(p))
 			return AB_SERVICE_REASON_NO_CONNECTION;
 		__u32 reason = begin_connection(room, service);
 		if (reason)
@@ -148,9 +169,10 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 		if (!client)
 			return AB_SERVICE_REASON_TABLE_FULL;
 	}
-	if (!is_same_way(client, &room->connection))
-		follow_client(room, client);
-	learn(client, 0, believed_flags(room, client));
+	/* What may be forged keeps no connection alive. */
+	if (is_same_way(client, &room->connection) || follow_client(room, client))
+		client->seen_ns = tick_ns();
+	learn(client, p->proto, 0, believed_flags(room, client));
 	count_packet(skb, p, client);
 	return send_to_server(skb, p, client);
 }
@@ -167,21 +189,25 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct packet 
 static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_room *room)
 {
 	struct packet *p = &room->packet;
-	make_connection_key(&room->server, AB_SIDE_SERVER, &p->src, p->sport, &p->dst, p->dport);
+	make_connection_key(&room->server, p->proto, AB_SIDE_SERVER, &p->src, p->sport, &p->dst, p->dport);
 	struct ab_connection *server = find_connection(&room->server);
 	if (!server)
 		return AB_SERVICE_REASON_NOT_OURS;
-	if (p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST)) {
+	int is_first_answer = p->proto == IPPROTO_UDP && !server->state;
+	if (is_first_answer || p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST)) {
 		turn_key(&room->client, &room->server, server);
 		struct ab_connection *client = find_connection(&room->client);
 		if (client)
-			learn(client, 1, p->tcp_flags);
+			learn(client, p->proto, 1, p->tcp_flags);
 	}
+	if (is_first_answer)
+		server->state = AB_CONNECTION_ANSWERED;
 	if (p->ttl <= 1)
 		return AB_SERVICE_REASON_TTL;
 	server->end = p->end;
 	if (p->tcp_flags & AB_TCP_ACK)
 		server->ack = p->ack;
+	server->seen_ns = tick_ns();
 	count_packet(skb, p, server);
 	if (rewrite_packet(skb, p, OUTBOUND, &server->other_local, server->other_port) || send_back(skb, p, server))
 		return AB_SERVICE_REASON_UNSENT;
@@ -201,7 +227,7 @@ static __always_inline __u32 serve(struct __sk_buff *skb, struct service_room *r
 	struct packet *p = &room->packet;
 	__builtin_memset(p, 0, sizeof(*p));
 	/* A malformed packet is left to the next program or the stack. */
-	if (parse_packet(skb, p, l3) || !is_segment(p))
+	if (parse_packet(skb, p, l3) || !is_of_services(p))
 		return AB_SERVICE_REASON_NOT_OURS;
 	const __u32 *service = service_of(p);
 	return service ? from_client(skb, room, *service) : from_server(skb, room);

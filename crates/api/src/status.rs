@@ -524,8 +524,8 @@ pub struct ServicesStatus {
 pub struct ServiceStatus {
     /// As in the configuration.
     pub name: String,
-    /// Where clients find it.
-    pub listen: Vec<SocketAddr>,
+    /// Where clients find it, as it is written: `203.0.113.10:80`, `udp:203.0.113.10:53`.
+    pub listen: Vec<String>,
     /// Its name in the catalogue.
     pub policy: String,
     /// In the order of the configuration.

@@ -30,9 +30,14 @@ pub fn is_reset(state: u32, number: u32, acked: u32) -> bool {
     ffi::ab_connection_is_reset(state, number, acked)
 }
 
-/// How long nothing may be seen of a connection before it is forgotten.
-pub fn timer(state: u32) -> Duration {
-    Duration::from_nanos(ffi::ab_connection_timer_ns(state))
+/// `state` after a datagram of UDP.
+pub fn after_datagram(state: u32, sender: Sender) -> u32 {
+    state | ffi::ab_connection_learn_udp(state, sender == Sender::Server)
+}
+
+/// How long nothing may be seen of a connection of this IP protocol before it is forgotten.
+pub fn timer(protocol: u8, state: u32) -> Duration {
+    Duration::from_nanos(ffi::ab_connection_timer_ns(protocol, state))
 }
 
 #[cfg(test)]
@@ -44,6 +49,9 @@ mod tests {
         CONNECTION_ANSWERED, CONNECTION_CLOSED, CONNECTION_ESTABLISHED, CONNECTION_FIN_CLIENT,
         CONNECTION_FIN_SERVER, TCP_ACK as ACK, TCP_FIN as FIN, TCP_RST as RST, TCP_SYN as SYN,
     };
+
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
 
     fn run(segments: &[(Sender, u8)]) -> u32 {
         let segments = segments.iter();
@@ -62,7 +70,19 @@ mod tests {
         assert!(gives_way(run(&whole), SYN, true));
         assert!(!gives_way(run(&half), SYN, false));
         assert!(!gives_way(run(&whole), SYN | ACK, false));
-        assert!(timer(run(&whole)) < timer(run(&shaken)));
+        assert!(timer(TCP, run(&whole)) < timer(TCP, run(&shaken)));
+    }
+
+    #[test]
+    fn a_client_of_udp_that_goes_on_after_an_answer_is_kept_longer_than_one_question() {
+        let run = |senders: &[Sender]| {
+            let senders = senders.iter();
+            senders.fold(0, |state, &sender| after_datagram(state, sender))
+        };
+        use Sender::{Client, Server};
+        let asked = timer(UDP, run(&[Client, Client, Client]));
+        assert_eq!(timer(UDP, run(&[Client, Server, Server])), asked);
+        assert!(timer(UDP, run(&[Client, Server, Client])) > asked);
     }
 
     #[test]

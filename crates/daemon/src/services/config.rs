@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anabranch_config::{BadInput, Source, is_name};
 use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Policy, ServerPolicy};
+use anabranch_dataplane::services::{Listen, Protocol};
 use anabranch_policy::Dispatch;
 use anabranch_policy::abi::{MAX_SERVICES, Secret};
 use serde::Deserialize;
@@ -45,7 +46,7 @@ pub struct Service {
     /// Unique among services.
     pub name: String,
     /// Virtual endpoints, at which clients reach it.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Listen>,
     /// Servers, each reachable from this host.
     pub servers: Vec<Member>,
     /// How connections are distributed over the servers.
@@ -85,15 +86,15 @@ struct ServiceTable {
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "write it like \"203.0.113.10:80\", or a list of such"
+    expecting = "write it like \"203.0.113.10:80\" or \"udp:203.0.113.10:53\", or a list of such"
 )]
 enum OneOrMore {
-    One(SocketAddr),
-    More(Vec<SocketAddr>),
+    One(Listen),
+    More(Vec<Listen>),
 }
 
 impl OneOrMore {
-    fn into_vec(self) -> Vec<SocketAddr> {
+    fn into_vec(self) -> Vec<Listen> {
         match self {
             Self::One(one) => vec![one],
             Self::More(more) => more,
@@ -225,7 +226,8 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         return bad(&["servers"], &allowed);
     }
     let servers: Vec<SocketAddr> = table.servers.iter().map(|server| server.at).collect();
-    for (key, endpoints) in [("listen", &listen), ("servers", &servers)] {
+    let called: Vec<SocketAddr> = listen.iter().map(|listen| listen.endpoint).collect();
+    for (key, endpoints) in [("listen", &called), ("servers", &servers)] {
         if endpoints.iter().any(|endpoint| !is_of_a_host(endpoint)) {
             return bad(
                 &[key],
@@ -240,12 +242,12 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         if servers[..i].contains(server) {
             return bad(&["servers"], &format!("{server} is there twice"));
         }
-        if !has_family_of(&listen, server) {
+        if !has_family_of(&called, server) {
             let problem = format!("{server} is of another family than every endpoint of `listen`");
             return bad(&["servers"], &problem);
         }
     }
-    if let Some(listen) = listen
+    if let Some(listen) = called
         .iter()
         .find(|listen| !has_family_of(&servers, listen))
     {
@@ -269,7 +271,9 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         );
         return bad(&["secret"], &problem);
     }
-    let servers = members(source, &name, &table.servers, &table.check)?;
+    let is_of_tcp = listen.iter().any(|one| one.protocol == Protocol::Tcp);
+    let asked = if is_of_tcp { "tcp" } else { "icmp" };
+    let servers = members(source, &name, &table.servers, &table.check, asked)?;
     Ok(Service {
         name,
         listen,
@@ -299,15 +303,19 @@ fn is_of_a_host(endpoint: &SocketAddr) -> bool {
 
 /// Refuses a virtual endpoint that another service has, or that is a server of some service.
 fn no_endpoint_twice(source: &Source<'_>, services: &[Service]) -> Result<(), BadInput> {
-    let mut seen: BTreeMap<SocketAddr, &str> = BTreeMap::new();
+    let mut seen: BTreeMap<Listen, &str> = BTreeMap::new();
     for service in services {
-        for endpoint in &service.listen {
-            if let Some(other) = seen.insert(*endpoint, &service.name) {
-                let problem = format!("{endpoint} is service.{other}'s already");
+        for listen in &service.listen {
+            if let Some(other) = seen.insert(*listen, &service.name) {
+                let problem = format!("{listen} is service.{other}'s already");
                 return Err(source.bad(&[SERVICE, &service.name, "listen"], problem));
             }
         }
     }
+    let seen: BTreeMap<SocketAddr, &str> = seen
+        .into_iter()
+        .map(|(listen, name)| (listen.endpoint, name))
+        .collect();
     for service in services {
         if let Some(server) = service.endpoints().find(|server| seen.contains_key(server)) {
             let problem = format!(
@@ -382,6 +390,20 @@ mod tests {
             };
             assert_eq!((first.weight, first.backup), (1, false));
             assert_eq!((second.weight, second.backup), (3, true));
+        }
+    }
+
+    #[test]
+    fn a_service_of_udp_says_so_and_asks_nothing_by_tcp() {
+        let both = "[\"203.0.113.10:80\", \"udp:203.0.113.10:80\"]";
+        for (listen, asks) in [
+            ("\"udp:203.0.113.10:80\"", "icmp:10.0.0.11"),
+            (both, "tcp:10.0.0.11:80"),
+        ] {
+            let text = format!("{WEB}{DEVICES}").replace("\"203.0.113.10:80\"", listen);
+            let service = read(&text).unwrap().services.unwrap().services.remove(0);
+            let check = service.servers[0].check.as_ref().unwrap();
+            assert_eq!(check.tests[0].to_string(), asks);
         }
     }
 

@@ -103,12 +103,13 @@ impl Either for ServiceCheckTable {
 
 read_either!(ServerTable, ServiceCheckTable);
 
-/// The servers of the service `name`, right in themselves.
+/// The servers of the service `name`, right in themselves. `asked`: what their check asks if the file does not say.
 pub(super) fn members(
     source: &Source<'_>,
     name: &str,
     servers: &[ServerTable],
     written: &ServiceCheckTable,
+    asked: &str,
 ) -> Result<Vec<Member>, BadInput> {
     let of_all = [SERVICE, name, "servers"];
     let member = |(index, server): (usize, &ServerTable)| {
@@ -123,7 +124,7 @@ pub(super) fn members(
             endpoint: server.at,
             weight,
             backup: server.backup,
-            check: written.0.check_of(source, name, server.at)?,
+            check: written.0.check_of(source, name, server.at, asked)?,
         })
     };
     let members: Vec<Member> = servers
@@ -144,12 +145,13 @@ impl WholeCheckTable {
         source: &Source<'_>,
         name: &str,
         server: SocketAddr,
+        asked: &str,
     ) -> Result<Option<Check>, BadInput> {
         let key = [SERVICE, name, "check"];
         let ask = match (&self.ask, &self.command) {
             (None, Some(_)) => None,
-            (asked, _) => {
-                let asked = asked.as_deref().unwrap_or("tcp");
+            (written, _) => {
+                let asked = written.as_deref().unwrap_or(asked);
                 if asked == "none" {
                     return Ok(None);
                 }

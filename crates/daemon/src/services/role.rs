@@ -6,6 +6,7 @@ use anabranch_api::{
     Request, Response, ServerAction, ServerStatus, ServiceStatus, ServicesStatus, Status,
 };
 use anabranch_core::{Policy, ReasonCount};
+use anabranch_dataplane::services::Listen;
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -145,7 +146,7 @@ impl ServicesRole {
         });
         Ok(ServiceStatus {
             name: service.name.clone(),
-            listen: service.listen.clone(),
+            listen: service.listen.iter().map(Listen::to_string).collect(),
             policy: Policy::Service(service.policy).to_string(),
             servers: servers.collect(),
         })

@@ -132,7 +132,8 @@ pub(crate) fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
     let [first, last] = gateway.ports;
     for service in &config.services {
         let mut listen = service.listen.iter();
-        let collides = listen.find(|endpoint| {
+        let collides = listen.find(|listen| {
+            let endpoint = listen.endpoint;
             own.contains(&endpoint.ip()) && (first..=last).contains(&endpoint.port())
         });
         if let Some(endpoint) = collides {

@@ -20,6 +20,7 @@ anabranch_testbed::in_both_families!(
     an_endpoint_among_the_ports_of_a_link_is_refused,
     a_server_that_does_not_answer_gets_no_connections_until_it_does,
     who_is_drained_keeps_its_connections_and_gets_no_more,
+    dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon,
     all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address,
 );
 
@@ -123,6 +124,12 @@ impl Site {
         ));
     }
 
+    /// One more service.
+    fn add(&self, text: &str) {
+        let before = std::fs::read_to_string(self.rig.config()).unwrap();
+        self.rig.write_config(&format!("{before}{text}"));
+    }
+
     /// A connection of the internet's to the echo service.
     fn held(&self) -> TcpStream {
         let echo_at = SocketAddr::new(self.vip().ip(), 7);
@@ -169,6 +176,24 @@ fn nginx(server: &Namespace, folder: &Path, at: SocketAddr) -> Child {
     command.arg("-p").arg(folder).arg("-c").arg(&file);
     let child = server.spawn(command).unwrap();
     until("nginx listens", || server.connect(at, DEADLINE).is_ok());
+    child
+}
+
+/// It gives its own address for any name. The check asks for one of IPv4.
+fn dnsmasq(server: &Namespace, at: IpAddr) -> Child {
+    let mut command = Command::new("dnsmasq");
+    command
+        .args(["-k", "-C", "/dev/null", "-u", "root", "--pid-file="])
+        .args(["--no-resolv", "--no-hosts", "--bind-interfaces"])
+        .arg(format!("--listen-address={at}"))
+        .arg(format!("--address=/#/{at}"));
+    if at.is_ipv6() {
+        command.arg("--address=/#/192.0.2.53");
+    }
+    let child = server.spawn(command).unwrap();
+    until("dnsmasq listens", || {
+        server.connect((at, 53), DEADLINE).is_ok()
+    });
     child
 }
 
@@ -405,6 +430,54 @@ fn all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address(family:
             .all(|server| *server == other[0] && *server != one[0]),
         "{other:?}"
     );
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon(family: Family) {
+    let site = Site::new(family);
+    let _dnsmasq: Vec<_> = (0..SERVERS)
+        .map(|number| dnsmasq(&site.servers[usize::from(number)], site.address(number, 2)))
+        .collect();
+    let at = SocketAddr::new(site.vip().ip(), 53);
+    let servers = (0..SERVERS).map(|number| SocketAddr::new(site.address(number, 2), 53));
+    let servers: Vec<String> = servers.map(|server| server.to_string()).collect();
+    site.add(&format!(
+        "[service.dns]\nlisten = [\"udp:{at}\", \"{at}\"]\nservers = {servers:?}\ncheck = \"dns\"\n"
+    ));
+    let daemon = site.rig.start_up();
+    until("its checks pass", || {
+        let servers = self::servers(&daemon, "dns");
+        let checks = servers.iter().filter_map(|server| server.check.as_ref());
+        checks.filter(|check| check.state == "up").count() == usize::from(SERVERS)
+    });
+    let dig = |more: &[&str]| -> IpAddr {
+        let kind = if family == Family::V4 { "A" } else { "AAAA" };
+        let mut command = Command::new("dig");
+        command
+            .args([&format!("@{}", at.ip()), "+short", "+tries=1", "+timeout=2"])
+            .args(more)
+            .args(["example.test", kind])
+            .stdout(Stdio::piped());
+        let text = said(site.rig.internet.spawn(command).unwrap());
+        text.trim().parse().unwrap_or_else(|_| panic!("{text:?}"))
+    };
+    let own = (0..SERVERS).map(|number| site.address(number, 2));
+    let own: Vec<IpAddr> = own.collect();
+    let in_turn: Vec<_> = own.iter().map(|_| dig(&["+notcp"])).collect();
+    assert_eq!(in_turn, own);
+    let of_tcp: Vec<_> = own.iter().map(|_| dig(&["+tcp"])).collect();
+    assert_eq!(of_tcp, own);
+    let from = format!("{}#4444", site.rig.plans[0].server);
+    let by_one_port = ["+notcp", "-b", &from];
+    let first = dig(&by_one_port);
+    assert_eq!(dig(&by_one_port), first);
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    assert_eq!(dig(&by_one_port), first, "a client without a daemon");
+    let daemon = site.rig.start();
+    assert_eq!(dig(&by_one_port), first, "a client that was taken over");
+    let servers = self::servers(&daemon, "dns");
+    let opened: u64 = servers.iter().map(|server| server.opened).sum();
+    assert_eq!(opened, 7);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -8,6 +8,7 @@
 //! is chosen ([`Services::set_choice`]). Connections, maps and attachments are pinned: they go on when this process dies, and
 //! [`Services::open`] takes them over.
 
+mod listen;
 mod object;
 mod sweep;
 
@@ -29,6 +30,7 @@ use crate::{
     pins::Pinned,
     reasons, run,
 };
+pub use listen::{Listen, Protocol};
 use object::Object;
 pub use object::service_object;
 pub use sweep::Sweeper;
@@ -118,11 +120,11 @@ impl Services {
     ///
     /// # Errors
     /// The kernel refuses a map update.
-    pub fn set_virtuals(&mut self, wanted: &BTreeMap<SocketAddr, ServiceId>) -> Result<(), Error> {
+    pub fn set_virtuals(&mut self, wanted: &BTreeMap<Listen, ServiceId>) -> Result<(), Error> {
         let failed = || Error::map("virtuals");
         let wanted: HashMap<_, _> = wanted
             .iter()
-            .map(|(endpoint, service)| (virtual_key(endpoint), u32::from(service.0)))
+            .map(|(listen, service)| (listen.key(), u32::from(service.0)))
             .collect();
         let known: Result<Vec<_>, _> = self.object.virtuals.keys().collect();
         for key in known.map_err(failed())? {
@@ -315,15 +317,6 @@ fn program_for(is_layer3: bool) -> &'static str {
 
 fn server_place(service: ServiceId, server: ServerId) -> u32 {
     u32::from(service.0) * MAX_TARGETS as u32 + u32::from(server.0)
-}
-
-fn virtual_key(endpoint: &SocketAddr) -> abi::Virtual {
-    abi::Virtual {
-        address: endpoint.ip().into(),
-        port: abi::BePort::new(endpoint.port()),
-        proto: libc::IPPROTO_TCP as u8,
-        ..abi::Virtual::default()
-    }
 }
 
 /// None: nobody has the place.

@@ -7,6 +7,7 @@ use anabranch_policy::abi::{self, Connection, FlowKey, VISIT_MAX};
 use anabranch_policy::connection::timer;
 use aya::maps::MapData;
 
+use super::Protocol;
 use super::object::{Object, SWEEPER};
 use crate::{Error, batch::Reader, clock::monotonic_now, object::pinned, walk::Walk};
 
@@ -63,9 +64,10 @@ impl Sweeper {
 }
 
 fn shortest_timer() -> Duration {
-    [0, abi::CONNECTION_CLOSED, abi::CONNECTION_ESTABLISHED]
-        .map(timer)
+    let states = [0, abi::CONNECTION_CLOSED, abi::CONNECTION_ESTABLISHED];
+    Protocol::ALL
         .into_iter()
+        .flat_map(|protocol| states.map(|state| timer(protocol.number(), state)))
         .min()
         .unwrap_or_default()
 }

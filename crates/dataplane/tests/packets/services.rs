@@ -3,17 +3,18 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
 use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Family, Member, Policy};
 use anabranch_dataplane::{
     Ran,
-    services::{Server, ServerId, ServerPath, ServiceId, Services},
+    services::{Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services},
 };
 use anabranch_policy::{
     Candidate, Choice, Dispatch, NO_TABLE, Request,
-    abi::{Consistent, Gauges, SERVICE_ABI_VERSION, Secret},
+    abi::{Connection, Consistent, FlowKey, Gauges, SERVICE_ABI_VERSION, Secret},
     choose,
     keyed::client_hash,
 };
@@ -21,9 +22,11 @@ use anabranch_testbed::{
     netns::{Entered, Namespace},
     pins::PinFolder,
 };
+use aya::maps::{HashMap, Map, MapData};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::{
-    frame::{Seen, Segment, read, sent_by, tcp, udp},
+    frame::{Seen, Segment, read, sent_by, tcp, udp, udp_without_checksum},
     trunk::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
 };
 
@@ -81,7 +84,9 @@ impl Rig {
             _inside: inside,
             _namespace: namespace,
         };
-        let endpoints = Family::ALL.map(|family| (web(family), WEB)).into();
+        let endpoints = Family::ALL
+            .map(|family| (Listen::tcp(web(family)), WEB))
+            .into();
         rig.services().set_virtuals(&endpoints).unwrap();
         for family in Family::ALL {
             for number in 0..SERVERS {
@@ -108,6 +113,19 @@ impl Rig {
 
     fn services(&mut self) -> &mut Services {
         self.services.as_mut().unwrap()
+    }
+
+    /// By which protocols clients call the service.
+    fn listen(&mut self, protocols: &[Protocol]) {
+        let at = |protocol: &Protocol| {
+            Family::ALL.map(|family| Listen {
+                endpoint: web(family),
+                protocol: *protocol,
+            })
+        };
+        let all = protocols.iter().flat_map(at);
+        let all = all.map(|listen| (listen, WEB)).collect();
+        self.services().set_virtuals(&all).unwrap();
     }
 
     /// Which servers take new connections.
@@ -169,7 +187,12 @@ impl Rig {
 
     #[track_caller]
     fn client_sends(&mut self, segment: &Segment) -> Seen {
-        let (ran, reason) = self.send(&sent_by(CLIENT_MAC, segment.frame()));
+        self.client_sends_frame(segment.frame())
+    }
+
+    #[track_caller]
+    fn client_sends_frame(&mut self, frame: Vec<u8>) -> Seen {
+        let (ran, reason) = self.send(&sent_by(CLIENT_MAC, frame));
         assert_eq!(
             (ran.action, reason.as_str()),
             (TC_ACT_REDIRECT, "to-server")
@@ -179,7 +202,12 @@ impl Rig {
 
     #[track_caller]
     fn server_sends(&mut self, segment: &Segment) -> (Seen, Vec<u8>) {
-        let (ran, reason) = self.send(&segment.frame());
+        self.server_sends_frame(&segment.frame())
+    }
+
+    #[track_caller]
+    fn server_sends_frame(&mut self, frame: &[u8]) -> (Seen, Vec<u8>) {
+        let (ran, reason) = self.send(frame);
         assert_eq!(
             (ran.action, reason.as_str()),
             (TC_ACT_REDIRECT, "to-client")
@@ -192,6 +220,28 @@ impl Rig {
         let (ran, counted) = self.send(frame);
         assert_eq!((ran.action, counted.as_str()), (TC_ACT_UNSPEC, reason));
         assert_eq!(ran.packet, frame, "what is left alone is as it was");
+    }
+
+    fn connections(&self) -> HashMap<MapData, FlowKey, Connection> {
+        let folder = self.pins.join(format!("services-v{SERVICE_ABI_VERSION}"));
+        let map = MapData::from_pin(folder.join("connections")).unwrap();
+        Map::HashMap(map).try_into().unwrap()
+    }
+
+    fn entries(&self) -> usize {
+        self.connections().keys().count()
+    }
+
+    /// Makes the last packets of all connections this old.
+    fn has_been_idle(&self, time: Duration) {
+        let mut connections = self.connections();
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
+        let seen_ns = (Duration::from(now) - time).as_nanos() as u64;
+        let entries: Vec<_> = connections.iter().map(Result::unwrap).collect();
+        for (key, entry) in entries {
+            let entry = Connection { seen_ns, ..entry };
+            connections.insert(key, entry, 0).unwrap();
+        }
     }
 
     fn live(&mut self, family: Family, number: u16) -> u64 {
@@ -392,6 +442,101 @@ fn what_is_of_no_service_is_left_alone() {
 }
 
 #[test]
+fn datagrams_of_a_clients_port_go_to_one_server_and_its_answers_come_back() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Tcp, Protocol::Udp]);
+    for family in Family::ALL {
+        let to = web(family);
+        for (port, number) in [(4000, 0), (4001, 1), (4000, 0), (4002, 2), (4001, 1)] {
+            let from = client(family, port);
+            let seen = rig.client_sends_frame(udp(from, to, b"query").frame());
+            assert_eq!((seen.src(), seen.dst()), (from, server(family, number)));
+            assert_eq!(seen.payload(), b"query");
+            let answer = udp(server(family, number), from, b"answer").frame();
+            let (seen, frame) = rig.server_sends_frame(&answer);
+            assert_eq!((seen.src(), seen.dst()), (to, from));
+            assert_eq!(frame[..6], CLIENT_MAC);
+        }
+        assert_eq!(rig.live(family, 0), 1);
+        let of_tcp = rig.client_sends(&tcp(client(family, 4000), to, "S", 1, 0));
+        assert_eq!(of_tcp.dst(), server(family, 0), "the next in turn");
+        assert_eq!(rig.live(family, 0), 2, "another connection");
+    }
+}
+
+#[test]
+fn a_question_that_is_not_answered_goes_to_another_server_when_its_own_takes_no_more() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Udp]);
+    let family = Family::V4;
+    let (from, to) = (client(family, 4000), web(family));
+    let query = udp(from, to, b"query").frame();
+    assert_eq!(
+        rig.client_sends_frame(query.clone()).dst(),
+        server(family, 0)
+    );
+    rig.choose_among(family, &[1]);
+    assert_eq!(
+        rig.client_sends_frame(query.clone()).dst(),
+        server(family, 1)
+    );
+    assert_eq!((rig.live(family, 0), rig.live(family, 1)), (0, 1));
+    rig.server_sends_frame(&udp(server(family, 1), from, b"answer").frame());
+    rig.choose_among(family, &[2]);
+    assert_eq!(rig.client_sends_frame(query).dst(), server(family, 1));
+}
+
+#[test]
+fn a_datagram_without_checksum_stays_so() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Udp]);
+    let family = Family::V4;
+    let query = udp_without_checksum(client(family, 4000), web(family), b"query");
+    let (ran, _) = rig.send(&query.frame());
+    assert_eq!(ran.packet[14 + 20 + 6..14 + 20 + 8], [0, 0]);
+}
+
+#[test]
+fn datagrams_by_another_way_take_no_answers_of_a_client_that_is_answered() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Udp]);
+    let family = Family::V6;
+    let (from, to) = (client(family, 4000), web(family));
+    let stranger = [2, 0, 0, 0, 0, 66];
+    let query = udp(from, to, b"query").frame();
+    rig.send(&sent_by(stranger, query.clone()));
+    let server = rig.client_sends_frame(query.clone()).dst();
+    let answer = udp(server, from, b"answer").frame();
+    assert_eq!(rig.server_sends_frame(&answer).1[..6], CLIENT_MAC);
+    rig.send(&sent_by(stranger, query));
+    assert_eq!(rig.server_sends_frame(&answer).1[..6], CLIENT_MAC);
+}
+
+#[test]
+fn idle_connections_are_forgotten_each_at_its_own_time() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Tcp, Protocol::Udp]);
+    let family = Family::V6;
+    let to = web(family);
+    let [asked, talked] = [4000, 4001].map(|port| client(family, port));
+    let query = |from| udp(from, to, b"query").frame();
+    let answer = |server, from| udp(server, from, b"answer").frame();
+    let server_of_one = rig.client_sends_frame(query(asked)).dst();
+    rig.server_sends_frame(&answer(server_of_one, asked));
+    let server_of_other = rig.client_sends_frame(query(talked)).dst();
+    rig.server_sends_frame(&answer(server_of_other, talked));
+    rig.client_sends_frame(query(talked));
+    rig.client_sends(&tcp(asked, to, "S", 1, 0));
+    for (idle_s, left) in [(25, 3), (31, 2), (61, 1), (175, 1), (181, 0)] {
+        rig.has_been_idle(Duration::from_secs(idle_s));
+        rig.services().sweeper().unwrap().sweep().unwrap();
+        let live: u64 = (0..SERVERS).map(|number| rig.live(family, number)).sum();
+        assert_eq!(live, left, "after {idle_s} s");
+        assert_eq!(rig.entries(), 2 * left as usize, "after {idle_s} s");
+    }
+}
+
+#[test]
 fn a_stranger_takes_nobodys_answers() {
     let mut rig = Rig::new();
     let family = Family::V4;
@@ -455,7 +600,9 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
     let family = Family::V4;
     let other = SocketAddr::new(web(family).ip(), 81);
     let mail = ServiceId(4);
-    let endpoints = [(web(family), WEB), (other, mail)].into();
+    let endpoints = [(web(family), WEB), (other, mail)]
+        .map(|(at, id)| (Listen::tcp(at), id))
+        .into();
     rig.services().set_virtuals(&endpoints).unwrap();
     let endpoint = server(family, 0);
     let one = Server {
