@@ -61,19 +61,19 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 		action = send_held(skb, p);
 		break;
 	case AB_REASON_TTL_OUT:
-		action = answer_icmp(skb, p, ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL, 0);
+		action = answer_icmp(skb, p, ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL);
 		break;
 	case AB_REASON_TOO_BIG_OUT:
 	case AB_REASON_TOO_BIG_IN:
 	case AB_REASON_TOO_LONG_TO_FRAGMENT:
-		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED, p->mtu);
+		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED);
 		break;
 	case AB_REASON_NO_LINK:
 	case AB_REASON_NO_CLASS_LINK:
-		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_NET_UNREACH, 0);
+		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_NET_UNREACH);
 		break;
 	default:
-		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_PKT_FILTERED, 0);
+		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_PKT_FILTERED);
 	}
 	return action < 0 ? TC_ACT_SHOT : action;
 }

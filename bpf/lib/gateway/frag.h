@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 #include "../packet/mark.h"
+#include "../packet/mtu.h"
 #include "early.h"
 #include "flow.h"
 #include "turn.h"
@@ -217,13 +218,6 @@ __noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 	if (write_piece(skb, p, p->length, p->fragment) || bpf_skb_change_tail(skb, p->l3 + p->length, 0))
 		return AB_REASON_REWRITE_FAILED;
 	return 0;
-}
-
-static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct packet *p, __u32 mtu)
-{
-	if (!skb->gso_size)
-		return p->length > mtu;
-	return skb->gso_size + (p->l4 - p->l3) + p->l4_header > mtu;
 }
 
 /* Splits a packet that is too long for the next device, or answers it. Returns 0, or the reason. */

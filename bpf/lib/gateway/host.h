@@ -28,15 +28,6 @@ static __always_inline void make_device_key(struct ab_host_key *key, __u32 ifind
 	key->ifindex = ifindex;
 }
 
-/* What identifies a host behind a LAN router: in IPv6 its /64, because it may use any address in it. */
-static __always_inline union ab_addr host_address(const union ab_addr *address)
-{
-	union ab_addr own = *address;
-	if (!ab_is_v4_mapped(address))
-		own.word[2] = own.word[3] = 0;
-	return own;
-}
-
 /* The key of the host against which a flow counts. */
 static __always_inline void make_holder_key(struct ab_host_key *key, const struct ab_flow *lan,
 					    const union ab_addr *local)

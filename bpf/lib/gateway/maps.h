@@ -172,7 +172,6 @@ struct flow_room {
 	struct ab_flow_key endpoint_key, called_key, rival_key, held_key;
 	struct endpoints ends; /* for a look-up of a socket */
 	struct ab_asked_key asked;
-	__u8 bytes[512]; /* of an ICMP message */
 };
 AB_SCRATCH(flow_room, struct flow_room)
 

@@ -34,6 +34,15 @@ static __always_inline __u32 fold_addr(const union ab_addr *addr)
 	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
 }
 
+/* What identifies a host behind a router: in IPv6 its /64, because it may use any address in it. */
+static __always_inline union ab_addr host_address(const union ab_addr *address)
+{
+	union ab_addr own = *address;
+	if (!ab_is_v4_mapped(address))
+		own.word[2] = own.word[3] = 0;
+	return own;
+}
+
 /* Whether it is link-local: 169.254/16, fe80::/10. */
 static __always_inline int is_of_line(const union ab_addr *addr)
 {
