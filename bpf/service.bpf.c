@@ -6,6 +6,7 @@
  */
 #include <linux/if_packet.h>
 
+#include "lib/packet/answer.h"
 #include "lib/packet/fate.h"
 #include "lib/service/serve.h"
 
@@ -23,13 +24,23 @@ static __always_inline int leave(__u32 reason)
 	return action_of(fate_of[reason < AB_SERVICE_REASON_COUNT ? reason : AB_SERVICE_REASON_UNSENT]);
 }
 
+/* Answers a packet that is too long, as if its destination did. Returns the action. */
+static __noinline int tell_too_big(struct __sk_buff *skb, struct packet *p)
+{
+	if (become_error(skb, p, &p->dst, 0, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED) || exchange_ends(skb, p))
+		return TC_ACT_SHOT;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 /* Handles a packet that arrived, with its IP header at `l3`. */
 static __always_inline int arrive(struct __sk_buff *skb, __u32 l3)
 {
 	struct service_room *room = service_room();
 	if (!room || (l3 && skb->pkt_type != PACKET_HOST))
 		return leave(AB_SERVICE_REASON_NOT_OURS);
-	return leave(serve(skb, room, l3));
+	__u32 reason = serve(skb, room, l3);
+	int action = leave(reason);
+	return reason == AB_SERVICE_REASON_TOO_BIG ? tell_too_big(skb, &room->packet) : action;
 }
 
 SEC("classifier")

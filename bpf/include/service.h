@@ -113,6 +113,10 @@ struct ab_service_sweep {
 	X(NOT_OURS, PASSED, "of no service")                                                                           \
 	X(NO_CONNECTION, PASSED, "for a service and of no connection: left to the host")                               \
 	X(NO_SERVER, PASSED, "no server takes new connections: left to the host")                                      \
+	X(ERROR_TO_SERVER, SENT, "ICMP error about a server's packet sent to it")                                      \
+	X(ERROR_TO_CLIENT, SENT, "ICMP error about a client's packet sent to it")                                      \
+	X(TOO_BIG, REFUSED, "longer than the MTU of the next device: its sender is told")                              \
+	X(BAD_ERROR, DROPPED, "ICMP error about no packet under way, or with a wrong checksum")                        \
 	X(TTL, DROPPED, "for a service, and may make no further hop")                                                  \
 	X(NO_WAY, DROPPED, "nothing leads to the server")                                                              \
 	X(PORT_TAKEN, DROPPED, "its client talks to that server from the same port by another service")                \

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Forwards packets between a client and its server. The client's packets go to where user space says that the server is. The
- * server's go back by the device, and to the hardware address, from which the client's packets came: with several links, no route
- * of the host would lead there.
+ * Finds the connection of a packet, or opens it, follows what the packet shows of it, and has it sent to its server or client.
  */
 #ifndef ANABRANCH_SERVICE_SERVE_H
 #define ANABRANCH_SERVICE_SERVE_H
 
-#include "../packet/rewrite.h"
-#include "connection.h"
+#include "error.h"
+#include "forward.h"
 
-/* Length of both hardware addresses of a frame. */
-#define ETHERNET_ADDRESSES 12
 /* A client's acknowledgement may be this far behind what its server has sent. */
 #define ACK_WINDOW (1 << 20)
 
@@ -96,25 +92,6 @@ static __noinline __u8 believed_flags(struct service_room *room, const struct ab
 	return flags;
 }
 
-/* Sends a packet to the server of its connection. */
-static __always_inline __u32 send_to_server(struct __sk_buff *skb, const struct packet *p,
-					    const struct ab_connection *client)
-{
-	__u32 place = AB_SERVER_PLACE(client->service % AB_MAX_SERVICES, client->server % AB_MAX_TARGETS);
-	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
-	if (!server || !server->ifindex)
-		return AB_SERVICE_REASON_NO_WAY;
-	if (p->ttl <= 1)
-		return AB_SERVICE_REASON_TTL;
-	if (rewrite_packet(skb, p, INBOUND, &client->other_local, client->other_port))
-		return AB_SERVICE_REASON_UNSENT;
-	if (server->flags & AB_SERVER_POINT_TO_POINT)
-		bpf_redirect(server->ifindex, 0);
-	else if (send_to_neighbour(skb, p->l3, server->ifindex, &server->next_hop))
-		return AB_SERVICE_REASON_UNSENT;
-	return AB_SERVICE_REASON_TO_SERVER;
-}
-
 /* Opens the connection of a packet. Returns 0, or the reason why it was not opened. */
 static __always_inline __u32 begin_connection(struct service_room *room, __u32 service)
 {
@@ -129,6 +106,7 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	fresh->opened_ns = fresh->seen_ns = time_ns();
 	fresh->service = service;
 	fresh->server = target;
+	fresh->ack = room->packet.end;
 	make_connection_key(&room->server, room->packet.proto, AB_SIDE_SERVER, &server->address, server->port,
 			    &room->packet.src, room->packet.sport);
 	return insert_connection(server);
@@ -174,15 +152,7 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 		client->seen_ns = tick_ns();
 	learn(client, p->proto, 0, believed_flags(room, client));
 	count_packet(skb, p, client);
-	return send_to_server(skb, p, client);
-}
-
-static __always_inline int send_back(struct __sk_buff *skb, const struct packet *p, const struct ab_connection *server)
-{
-	if (!server->layer3 &&
-	    (add_ethernet(skb, p) || bpf_skb_store_bytes(skb, 0, server->ethernet, ETHERNET_ADDRESSES, 0)))
-		return -1;
-	return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
+	return send_to_server(skb, p, client, client->other_port);
 }
 
 /* Handles a packet that may be from a server to its client. */
@@ -202,16 +172,12 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	}
 	if (is_first_answer)
 		server->state = AB_CONNECTION_ANSWERED;
-	if (p->ttl <= 1)
-		return AB_SERVICE_REASON_TTL;
 	server->end = p->end;
 	if (p->tcp_flags & AB_TCP_ACK)
 		server->ack = p->ack;
 	server->seen_ns = tick_ns();
 	count_packet(skb, p, server);
-	if (rewrite_packet(skb, p, OUTBOUND, &server->other_local, server->other_port) || send_back(skb, p, server))
-		return AB_SERVICE_REASON_UNSENT;
-	return AB_SERVICE_REASON_TO_CLIENT;
+	return send_to_client(skb, p, server, server->other_port);
 }
 
 /* The number of the service with the packet's destination as virtual endpoint, or NULL. */
@@ -227,7 +193,11 @@ static __always_inline __u32 serve(struct __sk_buff *skb, struct service_room *r
 	struct packet *p = &room->packet;
 	__builtin_memset(p, 0, sizeof(*p));
 	/* A malformed packet is left to the next program or the stack. */
-	if (parse_packet(skb, p, l3) || !is_of_services(p))
+	if (parse_packet(skb, p, l3))
+		return AB_SERVICE_REASON_NOT_OURS;
+	if (p->kind == PACKET_ICMP_ERROR)
+		return serve_error(skb, room);
+	if (!is_of_services(p))
 		return AB_SERVICE_REASON_NOT_OURS;
 	const __u32 *service = service_of(p);
 	return service ? from_client(skb, room, *service) : from_server(skb, room);

@@ -21,11 +21,15 @@ anabranch_testbed::in_both_families!(
     a_server_that_does_not_answer_gets_no_connections_until_it_does,
     who_is_drained_keeps_its_connections_and_gets_no_more,
     dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon,
+    servers_find_the_path_mtu_of_clients_behind_a_router,
+    a_client_of_udp_hears_that_no_program_has_the_port,
     all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address,
 );
 
 const SERVERS: u8 = 3;
 const PAGES: usize = 1000;
+/// Bytes: more than fit the first window of a connection.
+const LONG_PAGE: usize = 1_000_000;
 
 struct Site {
     rig: Rig,
@@ -167,9 +171,11 @@ fn nginx(server: &Namespace, folder: &Path, at: SocketAddr) -> Child {
          http {{
              access_log off;
              client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-             server {{ listen {at}; location / {{ return 200 '{at}'; }} }}
-         }}"
+             server {{ listen {at}; location / {{ return 200 '{at}'; }} location /long {{ root {}; }} }}
+         }}",
+        folder.display()
     );
+    std::fs::write(folder.join("long"), vec![7; LONG_PAGE]).unwrap();
     let file = folder.join("nginx.conf");
     std::fs::write(&file, text).unwrap();
     let mut command = Command::new("nginx");
@@ -478,6 +484,62 @@ fn dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon(family: Family) {
     let servers = self::servers(&daemon, "dns");
     let opened: u64 = servers.iter().map(|server| server.opened).sum();
     assert_eq!(opened, 7);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// How many bytes of the long page come.
+fn long_page(site: &Site, client: &Namespace) -> usize {
+    let url = format!("http://{}/long", site.vip());
+    let mut command = Command::new("curl");
+    command
+        .args(["-s", "-o", "/dev/null", "-w", "%{size_download}"])
+        .args(["--max-time", "10", &url])
+        .stdout(Stdio::piped());
+    said(client.spawn(command).unwrap()).parse().unwrap()
+}
+
+fn servers_find_the_path_mtu_of_clients_behind_a_router(family: Family) {
+    let site = Site::new(family);
+    let far = namespace("far");
+    let internet = &site.rig.internet;
+    internet.veth("far0", &far, "eth0").unwrap();
+    let (ends, length, forwarding) = match family {
+        Family::V4 => (["10.77.0.1", "10.77.0.2"], 24, "net/ipv4/ip_forward"),
+        Family::V6 => (["fd77::1", "fd77::2"], 64, "net/ipv6/conf/all/forwarding"),
+    };
+    address(internet, "far0", ends[0], length);
+    address(&far, "eth0", ends[1], length);
+    internet.set_sysctl(forwarding, "1").unwrap();
+    far.ip(&format!("route add default via {}", ends[0]))
+        .unwrap();
+    // The client's device has the usual one, so that its SYN does not tell.
+    internet.ip("link set far0 mtu 1300").unwrap();
+    let daemon = site.rig.start_up();
+    assert_eq!(long_page(&site, &far), LONG_PAGE);
+    let services = daemon.instance_status().services.unwrap();
+    let mut reasons = services.reasons.iter();
+    assert!(reasons.any(|reason| reason.name == "error-to-server"));
+    site.rig.gateway.ip("link set srv0 mtu 1400").unwrap();
+    site.rig.gateway.ip("link set wan0 mtu 1350").unwrap();
+    for _ in 0..SERVERS {
+        assert_eq!(long_page(&site, internet), LONG_PAGE);
+    }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn a_client_of_udp_hears_that_no_program_has_the_port(family: Family) {
+    let site = Site::new(family);
+    let at = SocketAddr::new(site.vip().ip(), 9);
+    let server = SocketAddr::new(site.address(0, 2), 9);
+    site.add(&format!(
+        "[service.nobody]\nlisten = \"udp:{at}\"\nservers = [\"{server}\"]\n"
+    ));
+    let daemon = site.rig.start_up();
+    let any = SocketAddr::new(site.rig.plans[0].address(), 0);
+    let socket = site.rig.internet.udp(any, DEADLINE).unwrap();
+    socket.connect(at).unwrap();
+    let refused = ask(&socket).map_err(|error| error.kind());
+    assert_eq!(refused, Err(std::io::ErrorKind::ConnectionRefused));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -26,7 +26,9 @@ use aya::maps::{HashMap, Map, MapData};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
-    frame::{Seen, Segment, read, sent_by, tcp, udp, udp_without_checksum},
+    frame::{
+        Seen, Segment, icmp, mss_option, quote, read, sent_by, tcp, udp, udp_without_checksum,
+    },
     trunk::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
 };
 
@@ -48,6 +50,26 @@ fn web(family: Family) -> SocketAddr {
 fn client(family: Family, port: u16) -> SocketAddr {
     let address = endpoint(family, "198.51.100.7:0", "[2001:db8:7::7]:0").ip();
     SocketAddr::new(address, port)
+}
+
+/// Beyond which a client is.
+fn router(family: Family) -> IpAddr {
+    endpoint(family, "192.0.2.254:0", "[2001:db8:fe::1]:0").ip()
+}
+
+const fn too_big(family: Family) -> (u8, u8) {
+    match family {
+        Family::V4 => (3, 4),
+        Family::V6 => (2, 0),
+    }
+}
+
+/// No program has the port.
+const fn unreachable(family: Family) -> (u8, u8) {
+    match family {
+        Family::V4 => (3, 3),
+        Family::V6 => (1, 4),
+    }
 }
 
 /// Of both families, those of one after those of the other.
@@ -220,6 +242,15 @@ impl Rig {
         let (ran, counted) = self.send(frame);
         assert_eq!((ran.action, counted.as_str()), (TC_ACT_UNSPEC, reason));
         assert_eq!(ran.packet, frame, "what is left alone is as it was");
+    }
+
+    /// Opens a connection, and tells its server: the client's next number is 2, the server's 101.
+    #[track_caller]
+    fn establish(&mut self, from: SocketAddr, to: SocketAddr) -> SocketAddr {
+        let server = self.client_sends(&tcp(from, to, "S", 1, 0)).dst();
+        self.server_sends(&tcp(server, from, "SA", 100, 2));
+        self.client_sends(&tcp(from, to, "A", 2, 101));
+        server
     }
 
     fn connections(&self) -> HashMap<MapData, FlowKey, Connection> {
@@ -533,6 +564,105 @@ fn idle_connections_are_forgotten_each_at_its_own_time() {
         let live: u64 = (0..SERVERS).map(|number| rig.live(family, number)).sum();
         assert_eq!(live, left, "after {idle_s} s");
         assert_eq!(rig.entries(), 2 * left as usize, "after {idle_s} s");
+    }
+}
+
+#[test]
+fn errors_about_what_one_end_has_sent_reach_it() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let (from, to) = (client(family, 4000), web(family));
+        let server = rig.establish(from, to);
+        let data = tcp(server, from, "A", 101, 2).payload(&[7; 1000]);
+        let (_, frame) = rig.server_sends(&data);
+        let word = [0, 0, 5, 20];
+        let error = icmp(router(family), to.ip(), too_big(family), word, &frame[14..]);
+        let (ran, reason) = rig.send(&error.frame());
+        assert_eq!(
+            (ran.action, reason.as_str()),
+            (TC_ACT_REDIRECT, "error-to-server")
+        );
+        let seen = read(&ran.packet);
+        let ends = (seen.src().ip(), seen.dst().ip());
+        assert_eq!(ends, (router(family), server.ip()));
+        assert_eq!(seen.icmp(), (too_big(family), word));
+        assert_eq!((quote(&seen).src(), quote(&seen).dst()), (server, from));
+
+        let (ran, _) = rig.send(&tcp(from, to, "A", 2, 1101).payload(b"GET /").frame());
+        let kind = unreachable(family);
+        let error = icmp(server.ip(), from.ip(), kind, [0; 4], &ran.packet[14..]);
+        let (ran, reason) = rig.send(&error.frame());
+        assert_eq!(
+            (ran.action, reason.as_str()),
+            (TC_ACT_REDIRECT, "error-to-client")
+        );
+        let seen = read(&ran.packet);
+        let ends = (seen.src().ip(), seen.dst().ip());
+        assert_eq!(
+            ends,
+            (to.ip(), from.ip()),
+            "no server is known to the client"
+        );
+        assert_eq!(seen.icmp(), (kind, [0; 4]));
+        assert_eq!((quote(&seen).src(), quote(&seen).dst()), (from, to));
+    }
+}
+
+#[test]
+fn errors_about_nothing_under_way_change_nothing() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let (from, to) = (client(family, 4000), web(family));
+        let server = rig.establish(from, to);
+        let error = |about: Segment| {
+            let (src, dst) = (router(family), to.ip());
+            icmp(
+                src,
+                dst,
+                too_big(family),
+                [0, 0, 5, 20],
+                &about.ip().packet(),
+            )
+        };
+        for number in [0x0020_0000, 0x4000_0000, 0xff00_0000] {
+            let (ran, reason) = rig.send(&error(tcp(to, from, "A", number, 2)).frame());
+            assert_eq!((ran.action, reason.as_str()), (TC_ACT_SHOT, "bad-error"));
+            let of_client = tcp(from, server, "A", number, 2).ip().packet();
+            let kind = unreachable(family);
+            let error = icmp(server.ip(), from.ip(), kind, [0; 4], &of_client);
+            let (ran, reason) = rig.send(&error.frame());
+            assert_eq!((ran.action, reason.as_str()), (TC_ACT_SHOT, "bad-error"));
+        }
+        let mut broken = error(tcp(to, from, "A", 101, 2));
+        broken.body[2] ^= 1;
+        assert_eq!(rig.send(&broken.frame()).1, "bad-error");
+        let unknown = error(tcp(to, client(family, 4001), "A", 101, 2));
+        rig.passes(&unknown.frame(), "not-ours");
+    }
+}
+
+#[test]
+fn what_is_too_long_for_the_next_device_is_answered_and_segments_are_kept_short() {
+    let mut rig = Rig::new();
+    rig._namespace.ip("link set lo mtu 1400").unwrap();
+    for (family, mss) in [(Family::V4, 1360), (Family::V6, 1340)] {
+        let (from, to) = (client(family, 4000), web(family));
+        let syn = tcp(from, to, "S", 1, 0).options(&mss_option(1460));
+        let seen = rig.client_sends(&syn);
+        assert_eq!(seen.mss(), Some(mss));
+        let server = seen.dst();
+        let answer = tcp(server, from, "SA", 100, 2).options(&mss_option(8960));
+        assert_eq!(rig.server_sends(&answer).0.mss(), Some(mss));
+        for (from, to, number) in [(server, from, 101), (from, to, 2)] {
+            let long = tcp(from, to, "A", number, 2).payload(&[7; 1400]);
+            let (ran, reason) = rig.send(&long.frame());
+            assert_eq!((ran.action, reason.as_str()), (TC_ACT_REDIRECT, "too-big"));
+            let seen = read(&ran.packet);
+            let ends = (seen.src().ip(), seen.dst().ip());
+            assert_eq!(ends, (to.ip(), from.ip()));
+            assert_eq!(seen.icmp(), (too_big(family), [0, 0, 5, 120]));
+            assert_eq!((quote(&seen).src(), quote(&seen).dst()), (from, to));
+        }
     }
 }
 

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Sends packets to a server or a client. The client's packets go to where user space says that the server is. The server's go back
+ * by the device, and to the hardware address, from which the client's packets came: with several links, no route of the host would
+ * lead there.
+ */
+#ifndef ANABRANCH_SERVICE_FORWARD_H
+#define ANABRANCH_SERVICE_FORWARD_H
+
+#include "../packet/mtu.h"
+#include "../packet/rewrite.h"
+#include "connection.h"
+
+/* Length of both hardware addresses of a frame. */
+#define ETHERNET_ADDRESSES 12
+/* No device with IPv6 has a smaller MTU (RFC 8200 section 5), and few with IPv4 alone. Shorter packets are not compared. */
+#define LEAST_MTU 1280
+
+/* The MTU of a device, or 0 if there is none with this number. */
+static __noinline __u32 mtu_of(struct __sk_buff *skb, __u32 ifindex)
+{
+	__u32 mtu = 0;
+	bpf_check_mtu(skb, ifindex, &mtu, 0, 0);
+	return mtu;
+}
+
+/* Whether it is too long for a device, whose MTU is then p->mtu. */
+static __always_inline int is_too_long(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
+{
+	if (p->length <= LEAST_MTU)
+		return 0;
+	p->mtu = mtu_of(skb, ifindex);
+	return p->mtu && exceeds_mtu(skb, p, p->mtu);
+}
+
+/* Has the sender of a SYN be sent no longer segments than fit both the device that it came by and the one that it leaves by.
+ * Returns 0, or the reason of failure. */
+static __always_inline int fit_mss(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
+{
+	if (!(p->tcp_flags & AB_TCP_SYN))
+		return 0;
+	__u32 one = mtu_of(skb, skb->ifindex), other = mtu_of(skb, ifindex);
+	return clamp_mss(skb, p, one < other ? one : other);
+}
+
+/* Sends a packet to `port` of the server of its connection. Returns the reason under which it is counted. */
+static __always_inline __u32 send_to_server(struct __sk_buff *skb, struct packet *p, const struct ab_connection *client,
+					    __be16 port)
+{
+	__u32 place = AB_SERVER_PLACE(client->service % AB_MAX_SERVICES, client->server % AB_MAX_TARGETS);
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	if (!server || !server->ifindex)
+		return AB_SERVICE_REASON_NO_WAY;
+	if (p->ttl <= 1)
+		return AB_SERVICE_REASON_TTL;
+	if (is_too_long(skb, p, server->ifindex))
+		return AB_SERVICE_REASON_TOO_BIG;
+	if (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, INBOUND, &client->other_local, port))
+		return AB_SERVICE_REASON_UNSENT;
+	if (server->flags & AB_SERVER_POINT_TO_POINT)
+		bpf_redirect(server->ifindex, 0);
+	else if (send_to_neighbour(skb, p->l3, server->ifindex, &server->next_hop))
+		return AB_SERVICE_REASON_UNSENT;
+	return AB_SERVICE_REASON_TO_SERVER;
+}
+
+static __always_inline int send_back(struct __sk_buff *skb, const struct packet *p, const struct ab_connection *server)
+{
+	if (!server->layer3 &&
+	    (add_ethernet(skb, p) || bpf_skb_store_bytes(skb, 0, server->ethernet, ETHERNET_ADDRESSES, 0)))
+		return -1;
+	return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
+}
+
+/* Sends a packet from `port` of the virtual address to its client. Returns the reason under which it is counted. */
+static __always_inline __u32 send_to_client(struct __sk_buff *skb, struct packet *p, const struct ab_connection *server,
+					    __be16 port)
+{
+	if (p->ttl <= 1)
+		return AB_SERVICE_REASON_TTL;
+	if (is_too_long(skb, p, server->ifindex))
+		return AB_SERVICE_REASON_TOO_BIG;
+	if (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, OUTBOUND, &server->other_local, port) ||
+	    send_back(skb, p, server))
+		return AB_SERVICE_REASON_UNSENT;
+	return AB_SERVICE_REASON_TO_CLIENT;
+}
+
+#endif
