@@ -14,7 +14,7 @@
 
 /* A connection that the kernel forwards, and its packets while they are routed: instance, direction, link. */
 #define AB_CONNECTION_MARK 0xa8000000u
-/* The tail of a packet that was fragmented, on its way back to the ingress: the length to remove before it (gateway/frag.h). */
+/* The tail of a packet that was fragmented, on its way back to the ingress: the length to remove before it (packet/fragment.h). */
 #define AB_TAIL_MARK 0xa9000000u
 /* Probes that bypass connection tracking. The lower bits are those of a packet without a mark, because rules of others may match
  * these under a mask. */

@@ -117,6 +117,7 @@ struct ab_service_sweep {
 	X(ERROR_TO_CLIENT, SENT, "ICMP error about a client's packet sent to it")                                      \
 	X(TOO_BIG, REFUSED, "longer than the MTU of the next device: its sender is told")                              \
 	X(BAD_ERROR, DROPPED, "ICMP error about no packet under way, or with a wrong checksum")                        \
+	X(BAD_FRAGMENT, DROPPED, "fragment that overlaps another of its datagram")                                     \
 	X(TTL, DROPPED, "for a service, and may make no further hop")                                                  \
 	X(NO_WAY, DROPPED, "nothing leads to the server")                                                              \
 	X(PORT_TAKEN, DROPPED, "its client talks to that server from the same port by another service")                \

@@ -7,20 +7,13 @@
 #ifndef ANABRANCH_EARLY_H
 #define ANABRANCH_EARLY_H
 
-#include "../packet/ambient.h"
-#include "../packet/parse.h"
+#include "../packet/fragment.h"
 #include "maps.h"
 
 #define EARLY_NS 5000000000ull
 /* Length of an Ethernet frame. */
 #define EARLY_BYTES 1536
 #define EARLY_PER_SOURCE 16
-
-struct ab_early_key {
-	union ab_addr src;
-	__u32 place; /* 0 in early_sources */
-	__u32 side;
-};
 
 struct ab_early {
 	__u64 held_ns;
@@ -33,18 +26,7 @@ struct ab_early {
 };
 AB_MAP(early, BPF_MAP_TYPE_LRU_HASH, 1024, struct ab_early_key, struct ab_early, 0);
 
-struct ab_early_source {
-	__u64 latest_ns;
-	__u32 next;  /* next place, modulo EARLY_PER_SOURCE */
-	__u32 begun; /* datagrams, see frag.h */
-};
-AB_MAP(early_sources, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_early_key, struct ab_early_source, 0);
-
 struct early_room {
-	struct ab_early_key place;   /* place of the datagram among its source's */
-	struct ab_fragment datagram; /* about to begin */
-	struct ab_fragment_name name;
-	struct ab_fragment_key oldest;
 	struct ab_early piece;
 	__u8 first[EARLY_BYTES]; /* the first fragment, while its packet is used to send others */
 };
@@ -53,17 +35,6 @@ AB_SCRATCH(early_room, struct early_room)
 static __always_inline int is_holdable(const struct __sk_buff *skb)
 {
 	return skb->len && skb->len <= EARLY_BYTES && !skb->gso_size;
-}
-
-static const struct ab_early_source new_source;
-
-static __always_inline struct ab_early_source *early_source(const struct ab_early_key *key)
-{
-	struct ab_early_source *source = bpf_map_lookup_elem(&early_sources, key);
-	if (source)
-		return source;
-	bpf_map_update_elem(&early_sources, key, &new_source, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&early_sources, key);
 }
 
 /* Keeps a copy of the packet. Returns whether there was room. */

@@ -31,42 +31,6 @@ struct ab_sessions {
 };
 AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_session_key, struct ab_sessions, 0);
 
-/* A fragmented datagram, from its first fragment on. */
-struct ab_fragment_key {
-	union ab_addr src;
-	union ab_addr dst;
-	__u32 id;
-	__u8 proto;
-	__u8 side;
-	__u16 zero;
-};
-
-/* The position of a datagram among those of its source. */
-struct ab_fragment_name {
-	union ab_addr dst;
-	__u32 id;
-	__u32 proto;
-};
-
-#define AB_FRAGMENT_SPANS 48
-
-struct ab_fragment {
-	__be16 sport;
-	__be16 dport;
-	__u32 new_id; /* outbound: two LAN hosts may use one id towards one remote (RFC 4787 section 11) */
-	__u8 poisoned;
-	__u8 spans;
-	__u8 proto; /* transport protocol; later IPv6 fragments may not have it */
-	__u8 zero[5];
-	__u64 seen_ns; /* time of the first fragment */
-	__u32 total;   /* units of 8 in the datagram, once its last fragment was seen */
-	__u32 held;    /* units seen */
-	struct {
-		__u16 start, end;
-	} span[AB_FRAGMENT_SPANS]; /* payload bytes seen, in units of 8 */
-};
-AB_MAP(fragments, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_fragment_key, struct ab_fragment, 0);
-
 /* When a link was last found to have no free port, by what the port was for. */
 #define AB_FULLNESS_SLOTS 64
 struct ab_fullness {

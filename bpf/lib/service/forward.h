@@ -7,6 +7,7 @@
 #ifndef ANABRANCH_SERVICE_FORWARD_H
 #define ANABRANCH_SERVICE_FORWARD_H
 
+#include "../packet/fragment.h"
 #include "../packet/mtu.h"
 #include "../packet/rewrite.h"
 #include "connection.h"
@@ -24,13 +25,22 @@ static __noinline __u32 mtu_of(struct __sk_buff *skb, __u32 ifindex)
 	return mtu;
 }
 
-/* Whether it is too long for a device, whose MTU is then p->mtu. */
-static __always_inline int is_too_long(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
+/* One table for both directions: the ends tell them apart. Datagrams are sent on with ids of our own, because two servers may use
+ * one id towards a client. */
+#define FRAGMENTS_SIDE AB_SIDE_LAN
+
+/* Splits a packet that is too long for a device, whose MTU is then p->mtu. Returns 0, or the reason why it cannot be sent. */
+static __noinline __u32 fit_device(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
 {
 	if (p->length <= LEAST_MTU)
 		return 0;
 	p->mtu = mtu_of(skb, ifindex);
-	return p->mtu && exceeds_mtu(skb, p, p->mtu);
+	if (!p->mtu || !exceeds_mtu(skb, p, p->mtu))
+		return 0;
+	int was_fragment = is_fragment(p);
+	if (p->fragment & IP_DONT_FRAGMENT || split_packet(skb, p, p->mtu, TAIL_SERVED))
+		return AB_SERVICE_REASON_TOO_BIG;
+	return !was_fragment && learn_fragment(p, FRAGMENTS_SIDE) ? AB_SERVICE_REASON_BAD_FRAGMENT : 0;
 }
 
 /* Has the sender of a SYN be sent no longer segments than fit both the device that it came by and the one that it leaves by.
@@ -53,8 +63,9 @@ static __always_inline __u32 send_to_server(struct __sk_buff *skb, struct packet
 		return AB_SERVICE_REASON_NO_WAY;
 	if (p->ttl <= 1)
 		return AB_SERVICE_REASON_TTL;
-	if (is_too_long(skb, p, server->ifindex))
-		return AB_SERVICE_REASON_TOO_BIG;
+	__u32 bad = fit_device(skb, p, server->ifindex);
+	if (bad)
+		return bad;
 	if (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, INBOUND, &client->other_local, port))
 		return AB_SERVICE_REASON_UNSENT;
 	if (server->flags & AB_SERVER_POINT_TO_POINT)
@@ -78,8 +89,9 @@ static __always_inline __u32 send_to_client(struct __sk_buff *skb, struct packet
 {
 	if (p->ttl <= 1)
 		return AB_SERVICE_REASON_TTL;
-	if (is_too_long(skb, p, server->ifindex))
-		return AB_SERVICE_REASON_TOO_BIG;
+	__u32 bad = fit_device(skb, p, server->ifindex);
+	if (bad)
+		return bad;
 	if (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, OUTBOUND, &server->other_local, port) ||
 	    send_back(skb, p, server))
 		return AB_SERVICE_REASON_UNSENT;

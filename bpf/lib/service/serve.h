@@ -11,16 +11,24 @@
 /* A client's acknowledgement may be this far behind what its server has sent. */
 #define ACK_WINDOW (1 << 20)
 
-/* Whether it is a TCP segment or a UDP datagram that is no fragment. Services handle nothing else. */
+/* Whether it is of TCP or UDP. Services handle nothing else. */
 static __always_inline int is_of_services(const struct packet *p)
 {
-	return p->kind == PACKET_FLOW && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP) && !is_fragment(p);
+	return p->kind == PACKET_FLOW && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP);
 }
 
 /* Whether it may open a connection. */
 static __always_inline int is_opening(const struct packet *p)
 {
-	return p->proto == IPPROTO_UDP || is_first_syn(p);
+	return p->has_ports_header && (p->proto == IPPROTO_UDP || is_first_syn(p));
+}
+
+/* For a packet of a connection: records the first fragment of a datagram for the others. Returns 0, or the reason to drop. */
+static __always_inline __u32 begin_datagram(struct packet *p)
+{
+	if (!is_fragment(p) || is_later_fragment(p) || !learn_fragment(p, FRAGMENTS_SIDE))
+		return 0;
+	return AB_SERVICE_REASON_BAD_FRAGMENT;
 }
 
 static __always_inline void count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
@@ -152,6 +160,9 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 		client->seen_ns = tick_ns();
 	learn(client, p->proto, 0, believed_flags(room, client));
 	count_packet(skb, p, client);
+	__u32 bad = begin_datagram(p);
+	if (bad)
+		return bad;
 	return send_to_server(skb, p, client, client->other_port);
 }
 
@@ -172,11 +183,15 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	}
 	if (is_first_answer)
 		server->state = AB_CONNECTION_ANSWERED;
-	server->end = p->end;
+	if (p->has_ports_header)
+		server->end = p->end;
 	if (p->tcp_flags & AB_TCP_ACK)
 		server->ack = p->ack;
 	server->seen_ns = tick_ns();
 	count_packet(skb, p, server);
+	__u32 bad = begin_datagram(p);
+	if (bad)
+		return bad;
 	return send_to_client(skb, p, server, server->other_port);
 }
 
@@ -187,18 +202,41 @@ static __always_inline const __u32 *service_of(const struct packet *p)
 	return bpf_map_lookup_elem(&virtuals, &virtual);
 }
 
+/* Takes the tail of a packet that was split here. Returns 0, or a negative error. */
+static __always_inline int take_tail(struct __sk_buff *skb, struct packet *p, __u32 l3)
+{
+	if (!is_tail(skb) || !(skb->mark & TAIL_SERVED) || !is_sent_back(skb))
+		return 0;
+	int accounted = cut_tail(skb, l3);
+	p->flags = accounted > 0 ? PACKET_ACCOUNTED : 0;
+	return accounted < 0 ? accounted : 0;
+}
+
+/* Writes the ports of a later fragment's datagram to the packet. Returns 0, or the reason why it goes no further: that of no
+ * datagram known here may be the host's. */
+static __always_inline __u32 find_ports(struct packet *p)
+{
+	int bad = is_later_fragment(p) ? learn_fragment(p, FRAGMENTS_SIDE) : 0;
+	if (!bad)
+		return 0;
+	return bad == AB_REASON_FRAGMENT_ORPHAN ? AB_SERVICE_REASON_NOT_OURS : AB_SERVICE_REASON_BAD_FRAGMENT;
+}
+
 /* Forwards the packet if it belongs to a service. Returns the reason under which it is counted. */
 static __always_inline __u32 serve(struct __sk_buff *skb, struct service_room *room, __u32 l3)
 {
 	struct packet *p = &room->packet;
 	__builtin_memset(p, 0, sizeof(*p));
+	if (take_tail(skb, p, l3))
+		return AB_SERVICE_REASON_UNSENT;
 	/* A malformed packet is left to the next program or the stack. */
 	if (parse_packet(skb, p, l3))
 		return AB_SERVICE_REASON_NOT_OURS;
 	if (p->kind == PACKET_ICMP_ERROR)
 		return serve_error(skb, room);
-	if (!is_of_services(p))
-		return AB_SERVICE_REASON_NOT_OURS;
+	__u32 bad = find_ports(p);
+	if (bad || !is_of_services(p))
+		return bad ?: AB_SERVICE_REASON_NOT_OURS;
 	const __u32 *service = service_of(p);
 	return service ? from_client(skb, room, *service) : from_server(skb, room);
 }

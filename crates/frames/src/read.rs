@@ -6,7 +6,7 @@ use etherparse::{
     IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, TcpHeader, TcpOptionElement, UdpHeader,
 };
 
-use crate::build::{EXTENSIONS, Fragment, Header, transport_sum};
+use crate::build::{EXTENSIONS, Fragment, Header, Ip, transport_sum};
 
 /// Bytes of an Ethernet header without a tag.
 pub const ETHERNET: usize = 14;
@@ -127,6 +127,27 @@ pub fn read_packet(packet: &[u8]) -> Seen {
         None => read_transport(&ip, body),
     };
     Seen { ip, inside }
+}
+
+/// Puts the fragments of a datagram together, and reads it.
+///
+/// # Panics
+/// If there is a hole, another id, or a wrong checksum.
+pub fn reassemble(pieces: &[Seen]) -> Seen {
+    let mut body = Vec::new();
+    let mut sorted = pieces.to_vec();
+    let place = |piece: &Seen| piece.ip.fragment.expect("a piece");
+    sorted.sort_by_key(|piece| place(piece).offset);
+    for piece in &sorted {
+        let at = usize::from(place(piece).offset);
+        assert_eq!(at, body.len(), "no hole before {at}");
+        assert_eq!(piece.ip.identification, pieces[0].ip.identification);
+        body.extend_from_slice(piece.payload());
+    }
+    assert!(!place(sorted.last().unwrap()).more);
+    let mut header = sorted[0].ip.clone();
+    header.fragment = None;
+    read_packet(&Ip { header, body }.packet())
 }
 
 /// The packet that an ICMP error quotes. Its checksum is checked if all of it is quoted.

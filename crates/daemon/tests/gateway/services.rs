@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anabranch_api::{Request, Response, ServerAction, ServerStatus};
 use anabranch_core::Family;
@@ -22,6 +23,7 @@ anabranch_testbed::in_both_families!(
     who_is_drained_keeps_its_connections_and_gets_no_more,
     dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon,
     servers_find_the_path_mtu_of_clients_behind_a_router,
+    long_datagrams_come_and_go_in_fragments,
     a_client_of_udp_hears_that_no_program_has_the_port,
     all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address,
 );
@@ -524,6 +526,42 @@ fn servers_find_the_path_mtu_of_clients_behind_a_router(family: Family) {
     for _ in 0..SERVERS {
         assert_eq!(long_page(&site, internet), LONG_PAGE);
     }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn long_datagrams_come_and_go_in_fragments(family: Family) {
+    let site = Site::new(family);
+    let at = SocketAddr::new(site.vip().ip(), 7);
+    let server = SocketAddr::new(site.address(0, 2), 7);
+    let echoing = site.servers[0].udp(server, DEADLINE).unwrap();
+    std::thread::spawn(move || {
+        let mut datagram = vec![0; 1 << 16];
+        while let Ok((length, client)) = echoing.recv_from(&mut datagram) {
+            let _ = echoing.send_to(&datagram[..length], client);
+        }
+    });
+    site.add(&format!(
+        "[service.udp]\nlisten = \"udp:{at}\"\nservers = [\"{server}\"]\n"
+    ));
+    let daemon = site.rig.start_up();
+    let any = SocketAddr::new(site.rig.plans[0].address(), 0);
+    let socket = site.rig.internet.udp(any, DEADLINE).unwrap();
+    socket.connect(at).unwrap();
+    let question: Vec<u8> = (0..20_000).map(|i| i as u8).collect();
+    let mut answer = vec![0; 1 << 16];
+    let mut asks = || {
+        socket.send(&question).unwrap();
+        let length = socket.recv(&mut answer).unwrap_or(0);
+        answer[..length] == question
+    };
+    assert!(asks());
+    // The server's fragments have the length of its device; those of IPv6 are answered, and the next answer has shorter ones.
+    site.rig.gateway.ip("link set wan0 mtu 1400").unwrap();
+    site.rig.internet.ip("link set wan0-far mtu 1400").unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    until("an answer in short fragments", asks);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

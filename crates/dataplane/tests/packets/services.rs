@@ -27,7 +27,8 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     frame::{
-        Seen, Segment, icmp, mss_option, quote, read, sent_by, tcp, udp, udp_without_checksum,
+        Seen, Segment, icmp, mss_option, quote, read, reassemble, sent_by, tcp, udp,
+        udp_without_checksum,
     },
     trunk::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
 };
@@ -662,6 +663,70 @@ fn what_is_too_long_for_the_next_device_is_answered_and_segments_are_kept_short(
             assert_eq!(ends, (to.ip(), from.ip()));
             assert_eq!(seen.icmp(), (too_big(family), [0, 0, 5, 120]));
             assert_eq!((quote(&seen).src(), quote(&seen).dst()), (from, to));
+        }
+    }
+}
+
+#[test]
+fn fragments_follow_the_first_of_their_datagram() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Udp]);
+    let payload: Vec<u8> = (0..4000).map(|i| i as u8).collect();
+    let parts = [(0, 1440), (2880, 4008), (1440, 2880)];
+    for family in Family::ALL {
+        let (from, to) = (client(family, 4000), web(family));
+        let question = udp(from, to, &payload).id(7);
+        let later = question.fragment(1440, 2880).frame();
+        rig.passes(&sent_by(CLIENT_MAC, later), "not-ours");
+        let pieces =
+            parts.map(|(at, end)| rig.client_sends_frame(question.fragment(at, end).frame()));
+        let whole = reassemble(&pieces);
+        assert_eq!((whole.src(), whole.payload()), (from, &payload[..]));
+        let answer = udp(whole.dst(), from, &payload).id(7);
+        let pieces =
+            parts.map(|(at, end)| rig.server_sends_frame(&answer.fragment(at, end).frame()).0);
+        let whole = reassemble(&pieces);
+        assert_eq!((whole.src(), whole.dst()), (to, from));
+        assert_eq!(whole.payload(), payload);
+        assert_eq!(rig.live(family, 0), 1);
+    }
+}
+
+#[test]
+fn fragments_that_overlap_end_their_datagram() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Udp]);
+    for family in Family::ALL {
+        let question = udp(client(family, 4000), web(family), &[7; 4000]).id(7);
+        rig.client_sends_frame(question.fragment(0, 1440).frame());
+        for (at, end) in [(1432, 2880), (1440, 2880)] {
+            let (ran, reason) = rig.send(&question.fragment(at, end).frame());
+            assert_eq!((ran.action, reason.as_str()), (TC_ACT_SHOT, "bad-fragment"));
+        }
+    }
+}
+
+#[test]
+fn fragments_that_are_too_long_for_the_next_device_are_split_or_answered() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Udp]);
+    rig._namespace.ip("link set lo mtu 1400").unwrap();
+    for family in Family::ALL {
+        let (from, to) = (client(family, 4000), web(family));
+        let server = rig
+            .client_sends_frame(udp(from, to, b"query").frame())
+            .dst();
+        let answer = udp(server, from, &[7; 2000]).id(7);
+        let long = answer.fragment(0, 1440).frame();
+        match family {
+            Family::V4 => {
+                let (head, frame) = rig.server_sends_frame(&long);
+                // Of 8 bytes each.
+                assert_eq!(head.payload().len(), 1376);
+                assert_eq!(head.ip.fragment.map(|piece| piece.more), Some(true));
+                assert_eq!(frame.len(), 14 + 20 + 1376);
+            }
+            Family::V6 => assert_eq!(rig.send(&long).1, "too-big"),
         }
     }
 }

@@ -4,24 +4,6 @@ use std::net::SocketAddr;
 
 use super::*;
 
-/// Puts pieces together, and reads the datagram with its checksum.
-fn reassemble(pieces: &[Seen]) -> Seen {
-    let mut body = Vec::new();
-    let mut sorted = pieces.to_vec();
-    let place = |piece: &Seen| piece.ip.fragment.expect("a piece");
-    sorted.sort_by_key(|piece| place(piece).offset);
-    for piece in &sorted {
-        let at = usize::from(place(piece).offset);
-        assert_eq!(at, body.len(), "no hole before {at}");
-        assert_eq!(piece.ip.identification, pieces[0].ip.identification);
-        body.extend_from_slice(piece.payload());
-    }
-    assert!(!place(sorted.last().unwrap()).more);
-    let mut header = sorted[0].ip.clone();
-    header.fragment = None;
-    read_packet(&Ip { header, body }.packet())
-}
-
 #[test]
 fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
     let mut rig = Rig::new();
