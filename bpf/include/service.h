@@ -15,7 +15,7 @@
 #include "rules.h"
 
 /* The version of its pinned maps. */
-#define AB_SERVICE_ABI_VERSION 2
+#define AB_SERVICE_ABI_VERSION 3
 
 #define AB_MAX_SERVICES 64
 
@@ -49,6 +49,23 @@ struct ab_server {
 };
 #define AB_SERVER_PLACE(service, target) ((service)*AB_MAX_TARGETS + (target))
 #define AB_SERVERS_MAX (AB_MAX_SERVICES * AB_MAX_TARGETS)
+
+/*
+ * What the connections of a server show of it. It keeps somebody waiting while `asked_ns` is after `heard_ns`. Others can bring this
+ * about too, by SYNs that never reach the server, so it is a reason to test the server and no proof.
+ */
+struct ab_evidence {
+	__u64 asked_ns; /* a SYN was sent to it, or data, which is noted once in AB_ASKED_NS */
+	__u64 heard_ns; /* its first packet since then */
+	__u64 repeated; /* SYNs that were sent again before it answered */
+	__u64 refused;	/* SYNs that it answered by a RST */
+};
+#define AB_ASKED_NS 1000000
+
+/* By place. */
+struct ab_evidences {
+	struct ab_evidence target[AB_MAX_TARGETS];
+};
 
 /* The index of the choice of a service for clients of a family. */
 #define AB_SERVICE_CHOICE(service, family) ((family)*AB_MAX_SERVICES + (service))

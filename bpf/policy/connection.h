@@ -40,6 +40,14 @@ static __always_inline __u32 ab_connection_learn_udp(__u32 state, int by_server)
 	return learned & ~state;
 }
 
+/* Whether a server's segment refuses a SYN: a RST to anything else, as a late ACK, acknowledges nothing (RFC 9293 section 3.10.7.1). */
+static __always_inline int ab_connection_is_refused(__u32 state, __u8 flags)
+{
+	__u8 refusal = AB_TCP_RST | AB_TCP_ACK;
+
+	return (flags & refusal) == refusal && !(state & (AB_CONNECTION_ANSWERED | AB_CONNECTION_CLOSED));
+}
+
 /* A client may have sent so many bytes beyond what its server has acknowledged, as far as the numbers of its RSTs go. */
 #define AB_RESET_WINDOW (1 << 16)
 

@@ -21,6 +21,7 @@ struct service_room {
 	struct ab_connection connection; /* a new connection */
 	struct ab_request request;
 	struct ab_decision decision;
+	__u32 signs; /* enum sign; here, the verifier does not follow each value apart */
 };
 AB_SCRATCH(service_room, struct service_room)
 
@@ -62,6 +63,38 @@ static __noinline void service_gauge_add(__u32 service, __u32 server, __u64 open
 	}
 	if (closed)
 		__sync_fetch_and_add(&gauge->closed, closed);
+}
+
+/* What a packet shows of a server, as bits. */
+enum sign {
+	SIGN_SYN = 1 << 0,
+	SIGN_DATA = 1 << 1,
+	SIGN_HEARD = 1 << 2,
+	SIGN_REPEATED = 1 << 3,
+	SIGN_REFUSED = 1 << 4,
+};
+
+__noinline int note_signs(__u32 service, __u32 server)
+{
+	const struct service_room *room = service_room();
+	struct ab_evidences *all = bpf_map_lookup_elem(&service_evidence, &service);
+	if (!all || !room)
+		return -1;
+	__u32 signs = room->signs;
+	struct ab_evidence *evidence = &all->target[server % AB_MAX_TARGETS];
+	if (signs & SIGN_HEARD && evidence->heard_ns < evidence->asked_ns)
+		evidence->heard_ns = time_ns();
+	if (signs & (SIGN_SYN | SIGN_DATA) && evidence->asked_ns <= evidence->heard_ns) {
+		__u64 now = time_ns();
+		/* All CPUs share this, so data is noted seldom. */
+		if (signs & SIGN_SYN || now - evidence->asked_ns >= AB_ASKED_NS)
+			evidence->asked_ns = now;
+	}
+	if (signs & SIGN_REPEATED)
+		__sync_fetch_and_add(&evidence->repeated, 1);
+	if (signs & SIGN_REFUSED)
+		__sync_fetch_and_add(&evidence->refused, 1);
+	return 0;
 }
 
 /* Adds what a packet shows to the state. Only the CPU that sets CLOSED counts the connection as closed. */

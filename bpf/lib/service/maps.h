@@ -20,6 +20,7 @@ AB_MAP(service_turns, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, _
 
 /* Indexed by service. */
 AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
+AB_MAP(service_evidence, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_evidences, 0);
 AB_MAP(service_secrets, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_secret, 0);
 AB_MAP(service_names, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_class_name, 0);
 

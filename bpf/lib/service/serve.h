@@ -145,6 +145,7 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 		forget_connection(&room->client, client, &room->server);
 		client = NULL;
 	}
+	room->signs = client && is_first_syn(p) && !(client->state & AB_CONNECTION_ANSWERED) ? SIGN_REPEATED : 0;
 	if (!client) {
 		if (!is_opening(p))
 			return AB_SERVICE_REASON_NO_CONNECTION;
@@ -163,7 +164,13 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 	__u32 bad = begin_datagram(p);
 	if (bad)
 		return bad;
-	return send_to_server(skb, p, client, client->other_port);
+	/* A server acknowledges whatever occupies sequence numbers. */
+	if (p->end != p->seq)
+		room->signs |= is_first_syn(p) ? SIGN_SYN : SIGN_DATA;
+	__u32 reason = send_to_server(skb, p, client, client->other_port);
+	if (room->signs && reason == AB_SERVICE_REASON_TO_SERVER)
+		note_signs(client->service, client->server);
+	return reason;
 }
 
 /* Handles a packet that may be from a server to its client. */
@@ -174,10 +181,13 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	struct ab_connection *server = find_connection(&room->server);
 	if (!server)
 		return AB_SERVICE_REASON_NOT_OURS;
+	room->signs = SIGN_HEARD;
 	int is_first_answer = p->proto == IPPROTO_UDP && !server->state;
 	if (is_first_answer || p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST)) {
 		turn_key(&room->client, &room->server, server);
 		struct ab_connection *client = find_connection(&room->client);
+		if (client && ab_connection_is_refused(client->state, p->tcp_flags))
+			room->signs |= SIGN_REFUSED;
 		if (client)
 			learn(client, p->proto, 1, p->tcp_flags);
 	}
@@ -189,6 +199,7 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 		server->ack = p->ack;
 	server->seen_ns = tick_ns();
 	count_packet(skb, p, server);
+	note_signs(server->service, server->server);
 	__u32 bad = begin_datagram(p);
 	if (bad)
 		return bad;

@@ -53,6 +53,7 @@ pub mod maglev;
 pub mod measure;
 pub mod multilink;
 mod own;
+pub mod passive;
 mod path_mtu;
 pub mod popular;
 mod quality;

@@ -57,7 +57,7 @@ fn next(checks: &mut Checks<&'static str>) -> Ask<&'static str> {
 
 fn tell(checks: &mut Checks<&'static str>, outcome: Outcome) -> Health {
     let ask = next(checks);
-    checks.handle(ask.id, outcome);
+    checks.handle(Time::ZERO, ask.id, outcome);
     checks.health(&SUBJECT)
 }
 
@@ -127,7 +127,7 @@ proptest! {
                 let ask = next(&mut checks);
                 let index = names.iter().position(|name| ask.test == command(name)).unwrap();
                 if let Some(succeeds) = up[index] {
-                    checks.handle(ask.id, outcome(succeeds));
+                    checks.handle(Time::ZERO, ask.id, outcome(succeeds));
                 }
             }
             checks.health(&SUBJECT)
@@ -159,8 +159,8 @@ proptest! {
         reloaded.set(now, [(SUBJECT, wanted())]);
         prop_assert_eq!(reloaded.status(&SUBJECT), checks.status(&SUBJECT));
         prop_assert_eq!(reloaded.next_timeout(), checks.next_timeout());
-        reloaded.handle(under_way.id, failure());
-        checks.handle(under_way.id, failure());
+        reloaded.handle(Time::ZERO, under_way.id, failure());
+        checks.handle(Time::ZERO, under_way.id, failure());
         prop_assert_eq!(reloaded.status(&SUBJECT), checks.status(&SUBJECT));
     }
 
@@ -178,7 +178,7 @@ proptest! {
         prop_assert!(asked.since(Time::ZERO) <= schedule.spread());
         for _ in 0..50 {
             let ask = checks.poll_ask(asked).unwrap();
-            checks.handle(ask.id, Outcome::Success);
+            checks.handle(Time::ZERO, ask.id, Outcome::Success);
             let after = checks.next_timeout().unwrap().since(asked);
             prop_assert!(after >= schedule.interval - schedule.spread());
             prop_assert!(after <= schedule.interval + schedule.spread());
@@ -211,7 +211,7 @@ fn it_is_down_with_its_first_check_that_is_and_says_why() {
     let fail = |checks: &mut Checks<_>, name| loop {
         let ask = next(checks);
         let is_meant = ask.test == command(name);
-        checks.handle(ask.id, outcome(!is_meant));
+        checks.handle(Time::ZERO, ask.id, outcome(!is_meant));
         if is_meant {
             break;
         }
@@ -235,11 +235,11 @@ fn a_test_is_not_begun_again_while_it_is_under_way_and_is_told_of_once() {
     let late = Time::ZERO + S(100);
     assert_eq!(checks.poll_ask(late), None);
     checks.withdraw(ask.id);
-    checks.handle(ask.id, failure());
+    checks.handle(Time::ZERO, ask.id, failure());
     assert_eq!(checks.health(&SUBJECT), Health::Unknown);
     let ask = checks.poll_ask(late).unwrap();
-    checks.handle(ask.id, Outcome::Success);
-    checks.handle(ask.id, failure());
+    checks.handle(Time::ZERO, ask.id, Outcome::Success);
+    checks.handle(Time::ZERO, ask.id, failure());
     assert_eq!(checks.health(&SUBJECT), Health::Up);
 }
 
@@ -337,7 +337,7 @@ fn a_test_that_two_checks_take_over_under_way_is_told_to_both_and_made_again_by_
     let under_way = next(&mut checks);
     let wanted = vec![check(&["a"], 1, 2, 1), check(&["a"], 1, 3, 1)];
     checks.set(Time::ZERO, [(SUBJECT, wanted)]);
-    checks.handle(under_way.id, failure());
+    checks.handle(Time::ZERO, under_way.id, failure());
     for in_a_row in [1, 2] {
         let known: Vec<u32> = checks
             .status(&SUBJECT)
@@ -349,4 +349,66 @@ fn a_test_that_two_checks_take_over_under_way_is_told_to_both_and_made_again_by_
             tell(&mut checks, failure());
         }
     }
+}
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// One that is up, and was last tested with success at the time that is returned, when that took `took`.
+fn suspected(took: Duration, fall: u32) -> (Checks<&'static str>, Time) {
+    let mut checks = checks(vec![check(&["a"], 1, fall, 1)]);
+    let due = checks.next_timeout().unwrap();
+    let ask = checks.poll_ask(due).unwrap();
+    checks.handle(due + took, ask.id, Outcome::Success);
+    (checks, due + took)
+}
+
+#[test]
+fn who_is_suspected_is_tested_at_once_and_until_the_row_is_long_enough() {
+    let (mut checks, now) = suspected(MS(1), 3);
+    let regular = checks.next_timeout().unwrap();
+    checks.suspect(now, &SUBJECT, true);
+    let mut at = now;
+    for failed in 1..=3 {
+        assert_eq!(checks.next_timeout(), Some(at), "after {failed}");
+        let ask = checks.poll_ask(at).unwrap();
+        assert_eq!(ask.timeout, schedule().timeout / 6);
+        checks.suspect(at, &SUBJECT, true);
+        checks.handle(at + MS(1), ask.id, failure());
+        at = at + MS(100);
+    }
+    assert_eq!(checks.health(&SUBJECT), Health::Down);
+    checks.suspect(at, &SUBJECT, true);
+    assert_eq!(checks.next_timeout(), Some(regular), "it is known");
+}
+
+#[test]
+fn one_success_ends_a_suspicion_and_for_a_while_no_other_counts() {
+    let (mut checks, now) = suspected(MS(1), 2);
+    let regular = checks.next_timeout().unwrap();
+    checks.suspect(now, &SUBJECT, false);
+    let ask = checks.poll_ask(now).unwrap();
+    assert_eq!(ask.timeout, schedule().timeout);
+    checks.handle(now, ask.id, failure());
+    let ask = next(&mut checks);
+    checks.handle(now + MS(100), ask.id, Outcome::Success);
+    for (after, due) in [(101, regular), (599, regular), (600, now + MS(600))] {
+        checks.suspect(now + MS(after), &SUBJECT, true);
+        assert_eq!(checks.next_timeout(), Some(due), "{after}");
+    }
+    assert_eq!(checks.health(&SUBJECT), Health::Up);
+}
+
+#[test]
+fn silence_does_not_wait_for_a_test_under_way_nor_hurry_one_that_takes_long() {
+    let (mut checks, now) = suspected(S(1), 1);
+    let regular = next(&mut checks);
+    checks.suspect(now, &SUBJECT, false);
+    assert_eq!(checks.poll_ask(now), None, "one is under way");
+    checks.suspect(now, &SUBJECT, true);
+    let ask = checks.poll_ask(now).unwrap();
+    assert_eq!(ask.timeout, S(2), "twice what it took");
+    checks.handle(now, regular.id, failure());
+    assert_eq!(checks.health(&SUBJECT), Health::Up, "it was given up");
+    checks.withdraw(ask.id);
+    assert!(checks.next_timeout().unwrap() > now + S(1));
 }

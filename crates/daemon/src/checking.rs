@@ -63,13 +63,18 @@ impl<S: Ord + Clone> Checking<S> {
         }
     }
 
+    /// Something else casts doubt on a subject: it is tested at once.
+    pub fn suspect(&mut self, now: Time, subject: &S, is_silent: bool) {
+        self.checks.suspect(now, subject, is_silent);
+    }
+
     /// Adds a result. Returns whether the health of anything has changed by it.
-    pub fn take(&mut self, (id, outcome): (AskId, Outcome)) -> bool {
+    pub fn take(&mut self, now: Time, (id, outcome): (AskId, Outcome)) -> bool {
         let health = |checks: &Checks<S>| -> Vec<Health> {
             checks.remembered().map(|(_, _, health)| health).collect()
         };
         let before = health(&self.checks);
-        self.checks.handle(id, outcome);
+        self.checks.handle(now, id, outcome);
         health(&self.checks) != before
     }
 

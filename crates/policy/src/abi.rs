@@ -222,7 +222,7 @@ mod plain {
     }
 
     plain! {
-        Addr BePort Carried Choice Class ClassName Connection Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
+        Addr BePort Carried Choice Class ClassName Connection Consistent Device Drr EmbryoKey Ended Ending Evidences Explanation Flow FlowKey Flowlet
         FormerFlow Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceSweep Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
     }
 }

@@ -5,6 +5,11 @@
 //! and the user of the check decides what that means. A check is up while as many of its tests are up as its quorum requires, and
 //! down when that has become impossible. A test that could not be run proves nothing, and does not end a row.
 //!
+//! A subject may be *suspected* ([`Checks::suspect`]), as a server is that leaves clients without an answer. Its tests are then due at
+//! once, and again and again while they fail, until the row is long enough or one succeeds. They have a shorter time limit if the
+//! subject is silent to everybody; if it is only slow, it has all the time of its schedule. So a check still decides by nothing but its
+//! own results, only sooner. Whoever can cast suspicion can cause some tests, and no verdict.
+//!
 //! [`Checks`] has the checks of many subjects, of any type. It says when which test has to be run, takes the result, and has the
 //! state of each subject. The caller runs the tests, within their time limits; a test is not due again before its result is
 //! reported. If a test is the same after a reload, it keeps its state, its row and its turn. State can also be passed on to the
@@ -27,6 +32,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 pub use target::{Certificate, Expect, Page, ProbeTarget, is_plain, is_status};
+
+/// Time from one test of a suspected subject to the next.
+const URGENT_INTERVAL: Duration = Duration::from_millis(100);
+/// The part of its time limit that a test of a silent subject is given.
+const SILENT_PART: u32 = 6;
+/// At least so many times what the test took when it last succeeded.
+const SILENT_ROOM: u32 = 2;
+/// A test that has just succeeded out of turn is not made so again before.
+const TRUSTED: Duration = Duration::from_millis(500);
 
 /// A single test. It succeeds if the expected answer comes in time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +90,12 @@ impl Schedule {
     /// Time of the first run: soon, but not at the same time for all tests.
     fn first(&self, now: Time, draw: &mut SplitMix64) -> Time {
         now + up_to(self.spread(), draw)
+    }
+
+    /// The time limit of a silent subject's test that `took` so long when it last succeeded.
+    fn silent_timeout(&self, took: Duration) -> Duration {
+        let room = (self.timeout / SILENT_PART).max(took * SILENT_ROOM);
+        room.min(self.timeout)
     }
 
     fn next(&self, asked: Time, draw: &mut SplitMix64) -> Time {
@@ -208,14 +228,69 @@ struct Running {
     test: Test,
     count: Count,
     due: Time,
+    /// When it is due out of turn, while its subject is suspected.
+    urgent: Option<Time>,
+    /// Whether it is suspected because it is silent.
+    is_silent: bool,
+    /// Until when no suspicion counts.
+    trusted_until: Time,
     /// The run that is in progress, if any.
     asked: Option<AskId>,
+    /// When the last run began.
+    asked_at: Time,
+    /// How long the last success took.
+    took: Duration,
     words: Option<String>,
     /// How often in a row it could not be run.
     not_made: u32,
 }
 
 impl Running {
+    fn due(&self) -> Time {
+        self.urgent.map_or(self.due, |urgent| urgent.min(self.due))
+    }
+
+    fn suspect(&mut self, now: Time, is_silent: bool) {
+        let is_known = self.urgent.is_some() && self.is_silent >= is_silent;
+        if is_known || self.count.health == Health::Down || now < self.trusted_until {
+            return;
+        }
+        self.urgent = Some(now);
+        self.is_silent = is_silent;
+        if is_silent {
+            // It has more time than there is.
+            self.asked = None;
+        }
+    }
+
+    /// Begins a run, and returns its time limit.
+    fn ask(&mut self, now: Time, schedule: &Schedule, draw: &mut SplitMix64) -> Duration {
+        self.asked_at = now;
+        if self.due <= now {
+            self.due = schedule.next(now, draw);
+        }
+        let timeout = match self.urgent.is_some() && self.is_silent {
+            true => schedule.silent_timeout(self.took),
+            false => schedule.timeout,
+        };
+        self.urgent = self.urgent.map(|_| now + URGENT_INTERVAL);
+        timeout
+    }
+
+    fn take(&mut self, now: Time, succeeds: bool, check: &Check) {
+        self.not_made = 0;
+        self.count.add(succeeds, check);
+        if succeeds {
+            self.took = now.since(self.asked_at);
+        }
+        if succeeds && self.urgent.is_some() {
+            self.trusted_until = now + TRUSTED;
+        }
+        if succeeds || self.count.health == Health::Down {
+            self.urgent = None;
+        }
+    }
+
     fn status(&self) -> TestStatus {
         TestStatus {
             test: self.test.clone(),
@@ -243,7 +318,12 @@ impl Watch {
                 test: test.clone(),
                 count: Count::default(),
                 due: check.schedule.first(now, draw),
+                urgent: None,
+                is_silent: false,
+                trusted_until: now,
                 asked: None,
+                asked_at: now,
+                took: Duration::ZERO,
                 words: None,
                 not_made: 0,
             };
@@ -330,7 +410,7 @@ impl<S: Ord + Clone> Checks<S> {
         let watches = self.watches.values().flatten();
         let running = watches.flat_map(|watch| &watch.running);
         let idle = running.filter(|running| running.asked.is_none());
-        idle.map(|running| running.due).min()
+        idle.map(Running::due).min()
     }
 
     /// The next test that is due. Its result has to be reported, by [`handle`](Self::handle) or [`withdraw`](Self::withdraw).
@@ -342,26 +422,33 @@ impl<S: Ord + Clone> Checks<S> {
             let due = watch
                 .running
                 .iter_mut()
-                .find(|running| running.asked.is_none() && running.due <= now)?;
+                .find(|running| running.asked.is_none() && running.due() <= now)?;
             Some((subject, watch.check.schedule, due))
         })?;
         let id = AskId(self.asked);
         self.asked += 1;
         running.asked = Some(id);
-        running.due = schedule.next(now, &mut self.draw);
+        let timeout = running.ask(now, &schedule, &mut self.draw);
         Some(Ask {
             id,
             subject: subject.clone(),
             test: running.test.clone(),
-            timeout: schedule.timeout,
+            timeout,
         })
+    }
+
+    /// Reports that something else casts doubt on a subject, maybe that it is silent to everybody: its tests are due at once.
+    pub fn suspect(&mut self, now: Time, subject: &S, is_silent: bool) {
+        let watches = self.watches.get_mut(subject).into_iter().flatten();
+        let running = watches.flat_map(|watch| &mut watch.running);
+        running.for_each(|running| running.suspect(now, is_silent));
     }
 
     // ---- what came of it
 
     /// Reports that a test was not begun.
     pub fn withdraw(&mut self, id: AskId) {
-        self.end(id).for_each(drop);
+        self.end(id).for_each(|(_, running)| running.urgent = None);
     }
 
     /// Ends a run for all checks that wait for it: after a reload, two checks may share the run of one.
@@ -379,7 +466,7 @@ impl<S: Ord + Clone> Checks<S> {
     }
 
     /// Reports the result of a test. It is ignored if the test is not run any more.
-    pub fn handle(&mut self, id: AskId, outcome: Outcome) {
+    pub fn handle(&mut self, now: Time, id: AskId, outcome: Outcome) {
         let (succeeds, words) = match outcome {
             Outcome::Success => (Some(true), None),
             Outcome::Failure(words) => (Some(false), Some(words)),
@@ -388,11 +475,11 @@ impl<S: Ord + Clone> Checks<S> {
         for (check, running) in self.end(id) {
             running.words.clone_from(&words);
             match succeeds {
-                Some(succeeds) => {
-                    running.not_made = 0;
-                    running.count.add(succeeds, check);
+                Some(succeeds) => running.take(now, succeeds, check),
+                None => {
+                    running.urgent = None;
+                    running.not_made = running.not_made.saturating_add(1);
                 }
-                None => running.not_made = running.not_made.saturating_add(1),
             }
         }
     }

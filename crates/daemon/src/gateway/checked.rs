@@ -53,7 +53,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 
     pub(super) fn tested(&mut self, done: (AskId, Outcome)) {
-        if self.checks.take(done) {
+        if self.checks.take(self.shell.now(), done) {
             // The next inspection saves the result.
             self.shell.look_soon();
             self.tell_checks();

@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_core::Family;
 use anabranch_core::checks::{Ask, AskId, Check, Health, Outcome};
+use anabranch_core::passive::Doubt;
 use anabranch_dataplane::services::{ServiceId, Services};
+use tokio::time::Instant;
 
-use super::ServicesRole;
 use super::config::{Config, Service};
 use super::members::Member;
+use super::{ServicesRole, WATCH};
 use crate::checking::{Checking, make_test};
 use crate::probe::Via;
 
@@ -79,6 +81,23 @@ impl ServicesRole {
         }
     }
 
+    /// Reads what traffic shows, and has those servers tested at once on which it casts doubt.
+    pub(super) fn watch(&mut self) -> anyhow::Result<()> {
+        self.watch_at = Instant::now() + WATCH;
+        for (service, placed) in &mut self.placed {
+            let (now, seen) = self.plane.evidence(placed.id)?;
+            for (endpoint, server) in &mut placed.servers {
+                if let Some(doubt) = server.passive.observe(now, seen[server.id.index()]) {
+                    tracing::debug!(service, server = %endpoint, ?doubt, "tested at once");
+                    let subject = (service.clone(), *endpoint);
+                    self.checks
+                        .suspect(self.shell.now(), &subject, doubt == Doubt::Silent);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn leads_to(&self, (service, server): &Subject) -> bool {
         let placed = self.placed.get(service);
         let placed = placed.and_then(|placed| placed.servers.get(server));
@@ -109,7 +128,7 @@ impl ServicesRole {
 
     /// Adds a result, and writes what follows from it.
     pub(super) fn tested(&mut self, done: (AskId, Outcome)) -> anyhow::Result<()> {
-        if self.checks.take(done) {
+        if self.checks.take(self.shell.now(), done) {
             self.tell_again()?;
         }
         Ok(())

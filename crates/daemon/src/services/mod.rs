@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anabranch_api::Paths;
-use anabranch_core::{self as core, ServerPolicy};
+use anabranch_core::{self as core, ServerPolicy, passive::Passive};
 use anabranch_dataplane::services::{ServerId, ServerPath, ServiceId, Services, Sweeper};
 use anabranch_policy::abi::Gauge;
 use anyhow::Context;
@@ -43,6 +43,9 @@ pub(crate) use ways::check;
 
 /// Time between sweeps: at least a tenth of the shortest timer of a connection. Connections that are over may stay a while.
 const SWEEP: Duration = Duration::from_secs(10);
+
+/// Time between readings of what traffic shows of servers.
+const WATCH: Duration = Duration::from_millis(100);
 
 /// The host, as the loop uses it.
 pub(crate) struct Host {
@@ -89,6 +92,7 @@ struct PlacedServer {
     is_drained: bool,
     /// Takes new connections, as the log was told last.
     is_used: bool,
+    passive: Passive,
 }
 
 /// The services, and the state of their loop.
@@ -99,6 +103,7 @@ pub(crate) struct ServicesRole {
     sweeper: Option<Sweeper>,
     sweeping: Option<Sweeping>,
     sweep_at: Instant,
+    watch_at: Instant,
     host: Host,
     checks: Checking<Subject>,
     /// By name.
@@ -123,6 +128,7 @@ impl ServicesRole {
             sweeper: Some(plane.sweeper().context("data path")?),
             sweeping: None,
             sweep_at: Instant::now() + SWEEP,
+            watch_at: Instant::now(),
             plane,
             host,
             placed: BTreeMap::new(),

@@ -275,12 +275,16 @@ impl Role for ServicesRole {
     fn turn_at(&self) -> Instant {
         let test = self.checks.next_timeout();
         let test = test.map(|test| self.shell.instant(test));
-        test.map_or(self.sweep_at, |test| test.min(self.sweep_at))
+        let at = self.sweep_at.min(self.watch_at);
+        test.map_or(at, |test| test.min(at))
     }
 
     async fn turn(&mut self) -> anyhow::Result<()> {
         if self.shell.take_look() {
             self.look().await?;
+        }
+        if Instant::now() >= self.watch_at {
+            self.watch()?;
         }
         self.make_tests();
         if Instant::now() >= self.sweep_at {

@@ -96,6 +96,7 @@ impl ServicesRole {
                 way: ways::way(&self.host.netlink, host, endpoint.ip()).await?,
                 is_drained: before.is_some_and(|one| one.is_drained),
                 is_used: was.is_none_or(|was| was.is_used),
+                passive: was.map(|was| was.passive.clone()).unwrap_or_default(),
             };
             servers.insert(endpoint, placed);
         }

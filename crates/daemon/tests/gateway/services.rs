@@ -20,6 +20,7 @@ anabranch_testbed::in_both_families!(
     a_service_stands_before_the_gateway_by_clsact_too,
     an_endpoint_among_the_ports_of_a_link_is_refused,
     a_server_that_does_not_answer_gets_no_connections_until_it_does,
+    a_server_that_dies_under_load_gets_no_connection_after_a_second,
     who_is_drained_keeps_its_connections_and_gets_no_more,
     dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon,
     servers_find_the_path_mtu_of_clients_behind_a_router,
@@ -144,10 +145,24 @@ impl Site {
         stream
     }
 
+    /// The server falls silent. Its cable stays, as that of a switch would.
+    fn cut_power(&self, number: u8) {
+        let server = &self.servers[usize::from(number)];
+        let drop = ["input", "output"].map(|hook| {
+            format!("chain {hook} {{ type filter hook {hook} priority 0; policy drop; }}")
+        });
+        let rules = format!("table inet power {{\n{}\n}}", drop.join("\n"));
+        server.nft(&rules).unwrap();
+    }
+
     /// Asks for pages one by one, each by a connection of its own.
     fn curl(&self) -> Child {
+        self.curl_pages(PAGES, &[])
+    }
+
+    fn curl_pages(&self, pages: usize, more: &[&str]) -> Child {
         let mut command = Command::new("curl");
-        let url = format!("http://{}/[1-{PAGES}]", self.vip());
+        let url = format!("http://{}/[1-{pages}]", self.vip());
         command
             .args([
                 "-s",
@@ -159,6 +174,7 @@ impl Site {
                 "5",
             ])
             .args(["-H", "Connection: close", &url])
+            .args(more)
             .stdout(Stdio::piped());
         self.rig.internet.spawn(command).unwrap()
     }
@@ -364,6 +380,37 @@ fn a_server_that_does_not_answer_gets_no_connections_until_it_does(family: Famil
     until("it is given connections", || {
         answering(&site).contains(&site.server(0))
     });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// A process that ends refuses connections; a machine that ends is silent.
+fn a_server_that_dies_under_load_gets_no_connection_after_a_second(family: Family) {
+    let site = Site::new(family);
+    let daemon = site.rig.start_up();
+    until("the checks pass", || {
+        let is_up =
+            |server: &ServerStatus| server.check.as_ref().is_some_and(|one| one.state == "up");
+        servers(&daemon, "web").iter().all(is_up)
+    });
+    let _load = site.curl_pages(1_000_000, &["--parallel", "--parallel-immediate"]);
+    let loaded = |more| {
+        let before = opened(&daemon);
+        until("connections are opened", || opened(&daemon) > before + more);
+    };
+    let dies: [fn(&Site); 2] = [
+        |site| site._nginx[0].signal(Signal::SIGKILL),
+        |site| site.cut_power(1),
+    ];
+    for (server, die) in dies.into_iter().enumerate() {
+        loaded(100);
+        die(&site);
+        let took = until("it is out of use", || !is_usable(&daemon, "web", server));
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        let of_dead = || servers(&daemon, "web")[server].opened;
+        let given = of_dead();
+        loaded(100);
+        assert_eq!(of_dead(), given);
+    }
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

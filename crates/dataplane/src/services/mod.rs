@@ -18,12 +18,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anabranch_core::Family;
+use anabranch_core::{Family, Time, passive::Evidence};
 use anabranch_policy::abi::{self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Secret};
 use aya::programs::TcAttachType;
 
 use crate::{
     Error, Ran, ReasonCount, attach,
+    clock::monotonic_now,
     error::absent,
     leftovers,
     object::{load_in_folder, remove_folder},
@@ -248,6 +249,24 @@ impl Services {
     pub fn gauges(&self, service: ServiceId) -> Result<Gauges, Error> {
         let gauges = self.object.gauges.get(&service.0.into(), 0);
         gauges.map_err(Error::map("service_gauges"))
+    }
+
+    /// What the connections of each server of a service show of it, by place; with the time, on the clock of the programs.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn evidence(&self, service: ServiceId) -> Result<(Time, Vec<Evidence>), Error> {
+        let now = Time::ZERO + monotonic_now();
+        let seen = self.object.evidence.get(&service.0.into(), 0);
+        let seen = seen.map_err(Error::map("service_evidence"))?.target;
+        let gauges = self.gauges(service)?.target;
+        let of_servers = seen.iter().zip(&gauges).map(|(seen, gauge)| Evidence {
+            opened: gauge.opened,
+            repeated: seen.repeated,
+            refused: seen.refused,
+            waits_since: (seen.asked_ns > seen.heard_ns).then(|| Time::from_nanos(seen.asked_ns)),
+        });
+        Ok((now, of_servers.collect()))
     }
 
     /// Why packets left, all CPUs added up.

@@ -42,6 +42,7 @@ pub struct Object {
     pub secrets: Array<MapData, abi::Secret>,
     pub names: Array<MapData, abi::ClassName>,
     pub gauges: Array<MapData, abi::Gauges>,
+    pub evidence: Array<MapData, abi::Evidences>,
     pub reasons: PerCpuArray<MapData, u64>,
 }
 
@@ -63,6 +64,7 @@ impl Object {
             secrets: take(&mut bpf, "service_secrets")?,
             names: take(&mut bpf, "service_names")?,
             gauges: take(&mut bpf, "service_gauges")?,
+            evidence: take(&mut bpf, "service_evidence")?,
             reasons: take(&mut bpf, "service_reasons")?,
             bpf,
         };

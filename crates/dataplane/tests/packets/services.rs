@@ -378,6 +378,59 @@ fn a_syn_stays_with_a_backup_while_no_other_server_takes_it() {
     assert_eq!(rig.client_sends(&syn).dst(), first);
 }
 
+/// How often a SYN of the first server was repeated and refused, and whether it keeps somebody waiting.
+fn shown(rig: &mut Rig, family: Family) -> (u64, u64, bool) {
+    let (_, seen) = rig.services().evidence(WEB).unwrap();
+    let seen = seen[usize::from(place(family, 0))];
+    (seen.repeated, seen.refused, seen.waits_since.is_some())
+}
+
+#[test]
+fn what_a_server_leaves_without_an_answer_is_noted() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        rig.choose_among(family, &[0]);
+        let (from, to, at) = (client(family, 4000), web(family), server(family, 0));
+        let syn = tcp(from, to, "S", 1, 0);
+        assert_eq!(shown(&mut rig, family), (0, 0, false));
+        rig.client_sends(&syn);
+        assert_eq!(shown(&mut rig, family), (0, 0, true));
+        rig.client_sends(&syn);
+        assert_eq!(shown(&mut rig, family), (1, 0, true));
+        rig.server_sends(&tcp(at, from, "SA", 100, 2));
+        rig.client_sends(&syn);
+        rig.server_sends(&tcp(at, from, "A", 101, 2));
+        rig.client_sends(&tcp(from, to, "A", 2, 101));
+        assert_eq!(
+            shown(&mut rig, family),
+            (1, 0, false),
+            "neither a SYN that was answered nor what wants no answer"
+        );
+    }
+}
+
+#[test]
+fn only_a_reset_that_acknowledges_a_syn_refuses_it() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        rig.choose_among(family, &[0]);
+        let (to, at) = (web(family), server(family, 0));
+        for (port, flags, refused) in [(4000, "R", 0), (4001, "RA", 1)] {
+            let from = client(family, port);
+            rig.client_sends(&tcp(from, to, "S", 1, 0));
+            for _ in 0..2 {
+                rig.server_sends(&tcp(at, from, flags, 0, 2));
+                assert_eq!(shown(&mut rig, family).1, refused, "{flags}");
+            }
+        }
+        let from = client(family, 4002);
+        rig.client_sends(&tcp(from, to, "S", 1, 0));
+        rig.server_sends(&tcp(at, from, "SA", 100, 2));
+        rig.server_sends(&tcp(at, from, "RA", 101, 2));
+        assert_eq!(shown(&mut rig, family).1, 1, "an answered one");
+    }
+}
+
 #[test]
 fn least_connections_go_by_what_is_still_open() {
     let mut rig = Rig::new();
