@@ -23,13 +23,15 @@
 #define AB_SIDE_CLIENT 0
 #define AB_SIDE_SERVER 1
 
-/* The virtual address, port and protocol of a service. The value is its number. */
+/* The virtual address, protocol and port of a service. A range of ports is some prefixes of them, so the port is last. The value is
+ * the number of the service. */
 struct ab_virtual {
 	union ab_addr address;
-	__be16 port;
 	__u8 proto;
 	__u8 zero;
+	__be16 port;
 };
+#define AB_VIRTUAL_BITS (8 * sizeof(struct ab_virtual))
 
 enum ab_server_flags {
 	AB_SERVER_POINT_TO_POINT = 1 << 0, /* its device has no Ethernet: no neighbour to resolve */
@@ -42,8 +44,8 @@ enum ab_server_flags {
 struct ab_server {
 	union ab_addr address;
 	union ab_addr next_hop;
-	__u32 ifindex; /* 0: it has no route */
-	__be16 port;
+	__u32 ifindex;	     /* 0: it has no route */
+	__be16 port;	     /* 0: the one that the client called */
 	__u16 flags;	     /* enum ab_server_flags */
 	__u64 opened_before; /* connections of former servers at this place, for display */
 };

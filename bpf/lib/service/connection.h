@@ -195,7 +195,7 @@ __noinline int insert_connection(const struct ab_server *server)
 	if (bpf_map_update_elem(&connections, &room->server, fresh, BPF_ANY))
 		return AB_SERVICE_REASON_TABLE_FULL;
 	fresh->other_local = server->address;
-	fresh->other_port = server->port;
+	fresh->other_port = room->server.local_port;
 	if (!bpf_map_update_elem(&connections, &room->client, fresh, BPF_NOEXIST)) {
 		service_gauge_add(fresh->service, fresh->server, 1, 0);
 		return 0;

@@ -9,7 +9,11 @@
 
 /* User space sets the size of `connections` before loading: two entries for each. */
 AB_MAP(connections, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_connection, BPF_F_NO_PREALLOC);
-AB_MAP(virtuals, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES * 16, struct ab_virtual, __u32, BPF_F_NO_PREALLOC);
+struct ab_virtual_key {
+	__u32 bits; /* that count, as BPF_MAP_TYPE_LPM_TRIE has it */
+	struct ab_virtual virtual;
+};
+AB_MAP(virtuals, BPF_MAP_TYPE_LPM_TRIE, AB_MAX_SERVICES * 64, struct ab_virtual_key, __u32, BPF_F_NO_PREALLOC);
 AB_MAP(servers, BPF_MAP_TYPE_ARRAY, AB_SERVERS_MAX, __u32, struct ab_server, 0);
 
 /* The choices, at AB_SERVICE_CHOICE, and how many were made. */

@@ -115,8 +115,8 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	fresh->service = service;
 	fresh->server = target;
 	fresh->ack = room->packet.end;
-	make_connection_key(&room->server, room->packet.proto, AB_SIDE_SERVER, &server->address, server->port,
-			    &room->packet.src, room->packet.sport);
+	make_connection_key(&room->server, room->packet.proto, AB_SIDE_SERVER, &server->address,
+			    server->port ?: room->packet.dport, &room->packet.src, room->packet.sport);
 	return insert_connection(server);
 }
 
@@ -209,8 +209,11 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 /* The number of the service with the packet's destination as virtual endpoint, or NULL. */
 static __always_inline const __u32 *service_of(const struct packet *p)
 {
-	struct ab_virtual virtual = { .address = p->dst, .port = p->dport, .proto = p->proto };
-	return bpf_map_lookup_elem(&virtuals, &virtual);
+	struct ab_virtual_key key = {
+		.bits = AB_VIRTUAL_BITS,
+		.virtual = { .address = p->dst, .proto = p->proto, .port = p->dport },
+	};
+	return bpf_map_lookup_elem(&virtuals, &key);
 }
 
 /* Takes the tail of a packet that was split here. Returns 0, or a negative error. */

@@ -535,7 +535,7 @@ pub struct ServiceStatus {
 /// How a server of a service fares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerStatus {
-    /// Where it listens.
+    /// Where it listens; port 0: at the port that the client called.
     pub endpoint: SocketAddr,
     /// How much it takes beside others, where the policy asks.
     pub weight: u32,

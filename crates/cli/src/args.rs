@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anabranch_api::paths::DEFAULT_INSTANCE;
 use anabranch_console::args::hinted;
-use anabranch_core::catalogue;
+use anabranch_core::{ServerAt, catalogue};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -284,7 +284,7 @@ impl FromStr for ServerName {
             let (service, server) = text.split_once('/')?;
             Some(Self {
                 service: service.to_owned(),
-                server: server.parse().ok()?,
+                server: server.parse::<ServerAt>().ok()?.0,
             })
         };
         read().ok_or(r#"write SERVICE/ADDRESS:PORT, like "web/10.0.0.11:80""#)

@@ -89,7 +89,7 @@ pub use link::{
 };
 pub use own::{LinkView, OwnPolicy, PathView};
 pub use quality::{FlowQuality, ProbeQuality};
-pub use server::{Member, ServerPolicy};
+pub use server::{Member, ServerAt, ServerPolicy};
 pub use sessions::Sessions;
 pub use survey::{Opening, Question};
 pub use targets::{Kind, ProbeId, Reach, TargetRecord, TargetSpec};

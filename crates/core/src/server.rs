@@ -1,6 +1,8 @@
 //! How a service spreads connections over its servers.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{AddrParseError, SocketAddr};
+use std::str::FromStr;
 
 use anabranch_policy::abi::{Addr, Consistent, KEYED_WORDS};
 use anabranch_policy::{Candidate, Choice, Dispatch, Granularity, Load};
@@ -40,6 +42,28 @@ pub struct Member {
     pub base: u32,
     /// Where it listens: what a table knows it by, on all balancers alike.
     pub endpoint: SocketAddr,
+}
+
+/// A server as it is written: `10.0.0.11:80`, or `10.0.0.11` of one that gets its clients at the port that they called (port 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerAt(pub SocketAddr);
+
+impl fmt::Display for ServerAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.port() {
+            0 => write!(f, "{}", self.0.ip()),
+            _ => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl FromStr for ServerAt {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        let alone = text.parse().map(|address| SocketAddr::new(address, 0));
+        alone.or_else(|_| text.parse()).map(Self)
+    }
 }
 
 impl Member {

@@ -3,6 +3,7 @@
 use anabranch_api::{CheckStatus, Request, Response, ServerAction, ServerStatus, ServiceStatus};
 use anabranch_console::output::{print, print_json};
 use anabranch_console::table::{self, Columns};
+use anabranch_core::ServerAt;
 
 use crate::args::{ServerName, ServiceCommand};
 use crate::control::{Daemon, unexpected};
@@ -85,7 +86,7 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
     let mut columns = Columns::new(&titles);
     for server in &service.servers {
         columns.row([
-            server.endpoint.to_string(),
+            ServerAt(server.endpoint).to_string(),
             state(server),
             server.weight.to_string(),
             if server.backup { "yes" } else { "no" }.to_owned(),

@@ -8,6 +8,7 @@ use anabranch_api::{
 };
 use anabranch_console::output::{print, print_json};
 use anabranch_console::table::{self, Columns, optional};
+use anabranch_core::ServerAt;
 use anyhow::bail;
 use serde::Serialize;
 
@@ -330,7 +331,7 @@ fn services(status: &ServicesStatus) -> String {
                 once(service.name.clone()),
                 once(table::list(&service.listen)),
                 once(service.policy.clone()),
-                server.endpoint.to_string(),
+                ServerAt(server.endpoint).to_string(),
                 service::state(server),
                 server.opened.to_string(),
                 server.active.to_string(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_config::{BadInput, Source, is_name};
 use anabranch_core::catalogue::{self, TargetKind};
-use anabranch_core::{Policy, ServerPolicy};
+use anabranch_core::{Policy, ServerAt, ServerPolicy};
 use anabranch_dataplane::services::{Listen, Protocol};
 use anabranch_policy::Dispatch;
 use anabranch_policy::abi::{MAX_SERVICES, Secret};
@@ -86,7 +86,7 @@ struct ServiceTable {
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "write it like \"203.0.113.10:80\" or \"udp:203.0.113.10:53\", or a list of such"
+    expecting = "write it like \"203.0.113.10:80\", \"203.0.113.10:8000-8099\" or \"udp:203.0.113.10:53\", or a list of such"
 )]
 enum OneOrMore {
     One(Listen),
@@ -226,31 +226,35 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         return bad(&["servers"], &allowed);
     }
     let servers: Vec<SocketAddr> = table.servers.iter().map(|server| server.at).collect();
-    let called: Vec<SocketAddr> = listen.iter().map(|listen| listen.endpoint).collect();
-    for (key, endpoints) in [("listen", &called), ("servers", &servers)] {
-        if endpoints.iter().any(|endpoint| !is_of_a_host(endpoint)) {
-            return bad(
-                &[key],
-                "each must be the address of one host, and a port from 1 on",
-            );
-        }
+    if listen
+        .iter()
+        .any(|one| !is_of_one_host(one.address) || one.ports[0] == 0)
+    {
+        let allowed = "each must be the address of one host, and a port from 1 on";
+        return bad(&["listen"], allowed);
     }
-    let has_family_of = |all: &[SocketAddr], one: &SocketAddr| {
-        all.iter().any(|other| other.is_ipv4() == one.is_ipv4())
+    if servers.iter().any(|server| !is_of_one_host(server.ip())) {
+        return bad(&["servers"], "each must be the address of one host");
+    }
+    let is_called = |server: &SocketAddr| {
+        let mut all = listen.iter();
+        all.any(|one| one.address.is_ipv4() == server.is_ipv4())
     };
     for (i, server) in servers.iter().enumerate() {
+        let at = ServerAt(*server);
         if servers[..i].contains(server) {
-            return bad(&["servers"], &format!("{server} is there twice"));
+            return bad(&["servers"], &format!("{at} is there twice"));
         }
-        if !has_family_of(&called, server) {
-            let problem = format!("{server} is of another family than every endpoint of `listen`");
+        if !is_called(server) {
+            let problem = format!("{at} is of another family than every endpoint of `listen`");
             return bad(&["servers"], &problem);
         }
     }
-    if let Some(listen) = called
-        .iter()
-        .find(|listen| !has_family_of(&servers, listen))
-    {
+    let has_server = |one: &Listen| {
+        let mut all = servers.iter();
+        all.any(|server| server.is_ipv4() == one.address.is_ipv4())
+    };
+    if let Some(listen) = listen.iter().find(|one| !has_server(one)) {
         let problem = format!("{listen} is of another family than every server");
         return bad(&["listen"], &problem);
     }
@@ -272,7 +276,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         return bad(&["secret"], &problem);
     }
     let is_of_tcp = listen.iter().any(|one| one.protocol == Protocol::Tcp);
-    let asked = if is_of_tcp { "tcp" } else { "icmp" };
+    let asked = (if is_of_tcp { "tcp" } else { "icmp" }, listen[0].ports[0]);
     let servers = members(source, &name, &table.servers, &table.check, asked)?;
     Ok(Service {
         name,
@@ -297,32 +301,36 @@ fn secret(text: &str) -> Result<Secret, String> {
     }
 }
 
-fn is_of_a_host(endpoint: &SocketAddr) -> bool {
-    endpoint.port() != 0 && is_of_one_host(endpoint.ip())
-}
-
 /// Refuses a virtual endpoint that another service has, or that is a server of some service.
 fn no_endpoint_twice(source: &Source<'_>, services: &[Service]) -> Result<(), BadInput> {
-    let mut seen: BTreeMap<Listen, &str> = BTreeMap::new();
-    for service in services {
-        for listen in &service.listen {
-            if let Some(other) = seen.insert(*listen, &service.name) {
-                let problem = format!("{listen} is service.{other}'s already");
-                return Err(source.bad(&[SERVICE, &service.name, "listen"], problem));
-            }
+    let called = |service: &'_ Service| {
+        let name = service.name.clone();
+        let listen = service.listen.clone().into_iter();
+        listen.map(move |listen| (listen, name.clone()))
+    };
+    let all: Vec<(Listen, String)> = services.iter().flat_map(called).collect();
+    for (i, (listen, name)) in all.iter().enumerate() {
+        let mut before = all[..i].iter();
+        if let Some((other, of)) = before.find(|(other, _)| other.overlaps(listen)) {
+            let problem = format!("{listen} is service.{of}'s already, by {other}");
+            return Err(source.bad(&[SERVICE, name, "listen"], problem));
         }
     }
-    let seen: BTreeMap<SocketAddr, &str> = seen
-        .into_iter()
-        .map(|(listen, name)| (listen.endpoint, name))
-        .collect();
     for service in services {
-        if let Some(server) = service.endpoints().find(|server| seen.contains_key(server)) {
-            let problem = format!(
-                "{server} is the virtual endpoint of service.{}, not a server",
-                seen[&server]
-            );
-            return Err(source.bad(&[SERVICE, &service.name, "servers"], problem));
+        for server in service.endpoints() {
+            let ports = match server.port() {
+                0 => [1, u16::MAX],
+                port => [port; 2],
+            };
+            let is_called =
+                |listen: &Listen| listen.address == server.ip() && listen.overlaps_ports(ports);
+            if let Some((_, of)) = all.iter().find(|(listen, _)| is_called(listen)) {
+                let problem = format!(
+                    "{} is the virtual endpoint of service.{of}, not a server",
+                    ServerAt(server)
+                );
+                return Err(source.bad(&[SERVICE, &service.name, "servers"], problem));
+            }
         }
     }
     Ok(())
@@ -408,6 +416,27 @@ mod tests {
     }
 
     #[test]
+    fn a_server_without_a_port_keeps_the_one_called_and_is_checked_at_the_first() {
+        let text = format!("{WEB}{DEVICES}").replace("10:80", "10:8000-8099");
+        let text = text.replace(
+            "[\"10.0.0.11:80\"]",
+            "[\"10.0.0.11\", { at = \"10.0.0.12\" }, \"10.0.0.13:80\"]",
+        );
+        let service = read(&text).unwrap().services.unwrap().services.remove(0);
+        let asked = service.servers.iter().map(|server| {
+            let check = server.check.as_ref().unwrap();
+            (server.endpoint.port(), check.tests[0].to_string())
+        });
+        let asked: Vec<_> = asked.collect();
+        let expected = [
+            (0, "tcp:10.0.0.11:8000"),
+            (0, "tcp:10.0.0.12:8000"),
+            (80, "tcp:10.0.0.13:80"),
+        ];
+        assert_eq!(asked, expected.map(|(port, ask)| (port, ask.to_owned())));
+    }
+
+    #[test]
     fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
         let with = |from: &str, to: &str| format!("{WEB}{DEVICES}").replace(from, to);
         let server = "[\"10.0.0.11:80\"]";
@@ -433,7 +462,22 @@ mod tests {
                 with(server, "[\"10.0.0.11:80\", \"10.0.0.11:80\"]"),
                 "10.0.0.11:80 is there twice",
             ),
-            (with(server, "[\"10.0.0.11:0\"]"), "a port from 1 on"),
+            (with("10:80", "10:0"), "a port from 1 on"),
+            (
+                with("10:80", "10:80-79"),
+                "service.web.listen = \"203.0.113.10:80-79\": write it like",
+            ),
+            (
+                with(
+                    "\"203.0.113.10:80\"",
+                    "[\"203.0.113.10:80\", \"203.0.113.10:79-90\"]",
+                ),
+                "203.0.113.10:79-90 is service.web's already, by 203.0.113.10:80",
+            ),
+            (
+                with(server, "[\"203.0.113.10\"]"),
+                "203.0.113.10 is the virtual endpoint of service.web, not a server",
+            ),
             (
                 with(server, "[{ at = \"10.0.0.11:80\", weight = 0 }]"),
                 "service.web.servers[0].weight = 0: 1 to 1000 are allowed",

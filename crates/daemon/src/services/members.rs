@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_config::either::table;
 use anabranch_config::{BadInput, Either, Source, Span, read_either};
+use anabranch_core::ServerAt;
 use anabranch_core::checks::Check;
 use serde::Deserialize;
 use serde::de::{Error, MapAccess};
@@ -19,7 +20,7 @@ const KINDS: &str = r#"write "tcp", "icmp", "dns", "http:/PATH" or "https:/PATH"
 /// A server of a service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// Where it listens.
+    /// Where it listens; port 0: at the port that the client called.
     pub endpoint: SocketAddr,
     /// How much it takes beside others, where the policy asks.
     pub weight: u32,
@@ -40,7 +41,7 @@ pub(super) struct ServerTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WholeServerTable {
-    at: SocketAddr,
+    at: String,
     weight: Option<u32>,
     #[serde(default)]
     backup: bool,
@@ -48,12 +49,13 @@ struct WholeServerTable {
 
 impl Either for ServerTable {
     const EXPECTED: &'static str =
-        r#""10.0.0.11:80", or a table like { at = "10.0.0.11:80", weight = 2 }"#;
+        r#""10.0.0.11:80" or "10.0.0.11", or a table like { at = "10.0.0.11:80", weight = 2 }"#;
 
     fn of_text<E: Error>(text: &str) -> Result<Self, E> {
         let refused = |_| E::custom(format!("write {}", Self::EXPECTED));
+        let ServerAt(at) = text.parse().map_err(refused)?;
         Ok(Self {
-            at: text.parse().map_err(refused)?,
+            at,
             weight: None,
             backup: false,
         })
@@ -61,6 +63,8 @@ impl Either for ServerTable {
 
     fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
         let WholeServerTable { at, weight, backup } = table(written)?;
+        let refused = |_| A::Error::custom(format!("write {}", Self::EXPECTED));
+        let ServerAt(at) = at.parse().map_err(refused)?;
         Ok(Self { at, weight, backup })
     }
 }
@@ -103,13 +107,14 @@ impl Either for ServiceCheckTable {
 
 read_either!(ServerTable, ServiceCheckTable);
 
-/// The servers of the service `name`, right in themselves. `asked`: what their check asks if the file does not say.
+/// The servers of the service `name`, right in themselves. `asked`: what their check asks if the file does not say, and at
+/// which port of a server without one.
 pub(super) fn members(
     source: &Source<'_>,
     name: &str,
     servers: &[ServerTable],
     written: &ServiceCheckTable,
-    asked: &str,
+    asked: (&str, u16),
 ) -> Result<Vec<Member>, BadInput> {
     let of_all = [SERVICE, name, "servers"];
     let member = |(index, server): (usize, &ServerTable)| {
@@ -145,7 +150,7 @@ impl WholeCheckTable {
         source: &Source<'_>,
         name: &str,
         server: SocketAddr,
-        asked: &str,
+        (asked, called): (&str, u16),
     ) -> Result<Option<Check>, BadInput> {
         let key = [SERVICE, name, "check"];
         let ask = match (&self.ask, &self.command) {
@@ -155,7 +160,8 @@ impl WholeCheckTable {
                 if asked == "none" {
                     return Ok(None);
                 }
-                let at = SocketAddr::new(server.ip(), self.port.unwrap_or(server.port()));
+                let own = Some(server.port()).filter(|port| *port != 0);
+                let at = SocketAddr::new(server.ip(), self.port.or(own).unwrap_or(called));
                 let Some(target) = target(asked, at) else {
                     let within = [&key[..], &["ask"]].concat();
                     let key = source.span(&within).map_or(&key[..], |_| &within[..]);

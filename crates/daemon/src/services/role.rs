@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anabranch_api::{
     Request, Response, ServerAction, ServerStatus, ServiceStatus, ServicesStatus, Status,
 };
-use anabranch_core::{Policy, ReasonCount};
+use anabranch_core::{Policy, ReasonCount, ServerAt};
 use anabranch_dataplane::services::Listen;
 use anyhow::Context;
 use tokio::sync::oneshot;
@@ -173,9 +173,13 @@ impl ServicesRole {
         };
         let placed = self.placed.get_mut(service);
         let Some(placed) = placed.and_then(|one| one.servers.get_mut(&server)) else {
-            let servers: Vec<String> = config.endpoints().map(|one| one.to_string()).collect();
+            let servers: Vec<String> = config
+                .endpoints()
+                .map(|one| ServerAt(one).to_string())
+                .collect();
             return refuse(format!(
-                "service {service} has no server {server}; it has: {}",
+                "service {service} has no server {}; it has: {}",
+                ServerAt(server),
                 servers.join(", ")
             ));
         };
@@ -236,13 +240,13 @@ impl Role for ServicesRole {
                 .filter(|(_, server)| !server.is_drained)
                 .filter_map(|(member, server)| {
                     let why = self.why_unused(service, member, server)?;
-                    Some(format!("{}: {why}", member.endpoint))
+                    Some(format!("{}: {why}", ServerAt(member.endpoint)))
                 })
                 .collect();
             (!lost.is_empty()).then(|| format!("service {}: {}", service.name, lost.join(", ")))
         });
         let not_made = self.checks.not_made().map(|((service, server), words)| {
-            format!("service {service}: server {server}: {words}")
+            format!("service {service}: server {}: {words}", ServerAt(*server))
         });
         lost.chain(not_made).chain(self.shell.standing()).collect()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use anabranch_core::Family;
+use anabranch_core::{Family, ServerAt};
 use anabranch_dataplane::services::{Server, ServerId, ServiceId};
 use anabranch_policy::abi::Secret;
 use anyhow::Context;
@@ -191,7 +191,7 @@ impl ServicesRole {
 }
 
 fn tell_use(service: &Service, member: &Member, server: &PlacedServer, why: Option<&str>) {
-    let (name, at) = (&service.name, member.endpoint);
+    let (name, at) = (&service.name, ServerAt(member.endpoint));
     match why {
         Some(why) if server.is_drained => tracing::info!("service {name}: {at} {why}"),
         Some(why) => tracing::warn!("service {name}: {at} out of use: {why}"),

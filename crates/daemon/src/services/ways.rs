@@ -132,10 +132,8 @@ pub(crate) fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
     let [first, last] = gateway.ports;
     for service in &config.services {
         let mut listen = service.listen.iter();
-        let collides = listen.find(|listen| {
-            let endpoint = listen.endpoint;
-            own.contains(&endpoint.ip()) && (first..=last).contains(&endpoint.port())
-        });
+        let collides = listen
+            .find(|listen| own.contains(&listen.address) && listen.overlaps_ports([first, last]));
         if let Some(endpoint) = collides {
             let problem = format!(
                 "{endpoint} is a link's own address, whose ports {first} to {last} stand for LAN hosts: take a port outside them, another address, or set nat.ports"

@@ -25,6 +25,7 @@ anabranch_testbed::in_both_families!(
     dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon,
     servers_find_the_path_mtu_of_clients_behind_a_router,
     long_datagrams_come_and_go_in_fragments,
+    a_range_of_ports_leads_to_the_same_ports_of_servers,
     a_client_of_udp_hears_that_no_program_has_the_port,
     all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address,
 );
@@ -609,6 +610,35 @@ fn long_datagrams_come_and_go_in_fragments(family: Family) {
         .set_read_timeout(Some(Duration::from_millis(500)))
         .unwrap();
     until("an answer in short fragments", asks);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn a_range_of_ports_leads_to_the_same_ports_of_servers(family: Family) {
+    let site = Site::new(family);
+    let at = |port| SocketAddr::new(site.vip().ip(), port);
+    let server = site.address(0, 2);
+    for port in [9000, 9009] {
+        echo_server(&site.servers[0], SocketAddr::new(server, port));
+    }
+    site.add(&format!(
+        "[service.range]\nlisten = \"{}-9009\"\nservers = [\"{server}\"]\n",
+        at(9000)
+    ));
+    let daemon = site.rig.start_up();
+    let connect = |port| site.rig.internet.connect(at(port), DEADLINE);
+    for port in [9000, 9009] {
+        echo(&mut connect(port).unwrap()).unwrap();
+    }
+    let refused = connect(9005).map_err(|error| error.kind());
+    assert_eq!(refused.unwrap_err(), std::io::ErrorKind::ConnectionRefused);
+    let drained = daemon.call(&Request::Server {
+        service: "range".to_owned(),
+        server: SocketAddr::new(server, 0),
+        action: ServerAction::Drain,
+    });
+    assert!(matches!(drained, Response::Done), "{drained:?}");
+    let status = servers(&daemon, "range").remove(0);
+    assert_eq!((status.opened, status.drained), (3, true));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

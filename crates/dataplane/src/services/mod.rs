@@ -20,7 +20,7 @@ use std::{
 
 use anabranch_core::{Family, Time, passive::Evidence};
 use anabranch_policy::abi::{self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Secret};
-use aya::programs::TcAttachType;
+use aya::{maps::lpm_trie::Key, programs::TcAttachType};
 
 use crate::{
     Error, Ran, ReasonCount, attach,
@@ -42,7 +42,7 @@ const CONNECTIONS_MAX: u32 = 1 << 18;
 /// A server, and how it is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens.
+    /// Where it listens; port 0: at the port that the client called.
     pub endpoint: SocketAddr,
     /// Where its packets go; none if nothing leads there.
     pub path: Option<ServerPath>,
@@ -125,16 +125,17 @@ impl Services {
         let failed = || Error::map("virtuals");
         let wanted: HashMap<_, _> = wanted
             .iter()
-            .map(|(listen, service)| (listen.key(), u32::from(service.0)))
+            .flat_map(|(listen, service)| listen.keys().map(|key| (key, u32::from(service.0))))
             .collect();
         let known: Result<Vec<_>, _> = self.object.virtuals.keys().collect();
         for key in known.map_err(failed())? {
-            if !wanted.contains_key(&key) {
+            if !wanted.contains_key(&(key.prefix_len(), key.data())) {
                 self.object.virtuals.remove(&key).map_err(failed())?;
             }
         }
-        for (key, service) in &wanted {
-            let set = self.object.virtuals.insert(key, service, 0);
+        for ((bits, key), service) in &wanted {
+            let key = Key::new(*bits, *key);
+            let set = self.object.virtuals.insert(&key, service, 0);
             set.map_err(failed())?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::path::Path;
 use anabranch_policy::abi;
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray},
+    maps::{Array, HashMap, MapData, PerCpuArray, lpm_trie::LpmTrie},
     programs::{RawTracePoint, SchedClassifier, TcAttachType},
 };
 
@@ -35,7 +35,7 @@ pub const LAYOUT: Layout = Layout {
 /// The programs and their maps, with names and types as in `bpf/lib/service/maps.h`.
 pub struct Object {
     bpf: Ebpf,
-    pub virtuals: HashMap<MapData, abi::Virtual, u32>,
+    pub virtuals: LpmTrie<MapData, abi::Virtual, u32>,
     pub servers: Array<MapData, abi::Server>,
     pub choices: Array<MapData, abi::Choice>,
     pub tables: HashMap<MapData, u32, abi::Consistent>,

@@ -142,8 +142,8 @@ impl Rig {
     fn listen(&mut self, protocols: &[Protocol]) {
         let at = |protocol: &Protocol| {
             Family::ALL.map(|family| Listen {
-                endpoint: web(family),
                 protocol: *protocol,
+                ..Listen::tcp(web(family))
             })
         };
         let all = protocols.iter().flat_map(at);
@@ -780,6 +780,42 @@ fn fragments_that_are_too_long_for_the_next_device_are_split_or_answered() {
                 assert_eq!(frame.len(), 14 + 20 + 1376);
             }
             Family::V6 => assert_eq!(rig.send(&long).1, "too-big"),
+        }
+    }
+}
+
+#[test]
+fn servers_without_a_port_are_called_at_the_port_of_a_range_that_the_client_called() {
+    let mut rig = Rig::new();
+    let ranges = Family::ALL.map(|family| Listen {
+        ports: [8001, 8006],
+        ..Listen::tcp(web(family))
+    });
+    let ranges = ranges.map(|listen| (listen, WEB)).into();
+    rig.services().set_virtuals(&ranges).unwrap();
+    for family in Family::ALL {
+        for number in 0..SERVERS {
+            let place = ServerId(place(family, number));
+            let known = rig.services().servers(WEB).unwrap()[place.index()].unwrap();
+            let mut endpoint = known.endpoint;
+            endpoint.set_port(0);
+            let portless = Server { endpoint, ..known };
+            rig.services()
+                .set_server(WEB, place, Some(portless))
+                .unwrap();
+        }
+        for port in [8001, 8004, 8006] {
+            let called = SocketAddr::new(web(family).ip(), port);
+            let from = client(family, 4000);
+            let seen = rig.client_sends(&tcp(from, called, "S", 1, 0));
+            assert_eq!(seen.dst().port(), port);
+            let (seen, _) = rig.server_sends(&tcp(seen.dst(), from, "SA", 100, 2));
+            assert_eq!(seen.src(), called);
+        }
+        for port in [8000, 8007, 80] {
+            let other = SocketAddr::new(web(family).ip(), port);
+            let syn = tcp(client(family, 4000), other, "S", 1, 0);
+            rig.passes(&syn.frame(), "not-ours");
         }
     }
 }
