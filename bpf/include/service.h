@@ -38,6 +38,8 @@ enum ab_server_flags {
 	/* User space keeps these for its next process; the programs read the choice alone. */
 	AB_SERVER_DRAINED = 1 << 1, /* somebody has ordered that it takes no new connections */
 	AB_SERVER_FAILED = 1 << 2,  /* its check says that it does not work */
+	/* `sweep_connections` reads this one. */
+	AB_SERVER_DEAD = 1 << 3, /* its connections end */
 };
 
 /* A server, at AB_SERVER_PLACE. It keeps its place as long as it has connections. */

@@ -221,6 +221,13 @@ static __always_inline int has_run_out(const struct service_walk *walk, __u8 pro
 	return entry->seen_ns + ab_connection_timer_ns(proto, state) < walk->now;
 }
 
+static __always_inline int has_dead_server(const struct ab_connection *client)
+{
+	__u32 place = AB_SERVER_PLACE(client->service % AB_MAX_SERVICES, client->server % AB_MAX_TARGETS);
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	return server && server->flags & AB_SERVER_DEAD;
+}
+
 /* Checks one entry by the key that user space has read; it may have changed since. */
 static long visit_connection(__u32 index, struct service_walk *walk)
 {
@@ -239,7 +246,9 @@ static long visit_connection(__u32 index, struct service_walk *walk)
 		return 0;
 	}
 	__u32 state = entry->state;
-	if (!has_run_out(walk, key.proto, entry, state) || (other && !has_run_out(walk, key.proto, other, state)))
+	int is_alive =
+		!has_run_out(walk, key.proto, entry, state) || (other && !has_run_out(walk, key.proto, other, state));
+	if (is_alive && !has_dead_server(entry))
 		return 0;
 	forget_connection(&key, entry, &other_key);
 	walk->result->expired++;

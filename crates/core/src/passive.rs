@@ -4,6 +4,9 @@
 //! were sent again before it answered, and how many it refused. Clients can bring all of this about: by SYNs that never reach the
 //! server, because their checksum is wrong or their time to live is too short, or by segments with a server's address. So a doubt is no
 //! verdict. It has the server's check ask at once ([`Checks::suspect`](crate::checks::Checks::suspect)), which decides.
+//!
+//! Connections are ended by more than that: by a check that fails, and by the server's silence to everybody for three seconds. An
+//! overloaded server that fails its check still acknowledges what established connections send.
 
 use std::time::Duration;
 
@@ -11,6 +14,9 @@ use crate::time::Time;
 
 /// Silence that casts doubt on a server. TCP may delay an acknowledgement of data for that long.
 const SILENCE: Duration = Duration::from_millis(200);
+/// Silence of a server that fails its check after which its connections are over. A virtual machine that moves from one host to
+/// another, or a network that learns a new path, is silent for less.
+const DEAD: Duration = Duration::from_secs(3);
 
 /// What was counted of a server since it was given its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +69,11 @@ impl Passive {
         }
         self.doubted = seen;
         Some(Doubt::Silent)
+    }
+
+    /// Whether the connections of a server that fails its check are over.
+    pub fn is_dead(&self, now: Time) -> bool {
+        self.silent_for(now) >= DEAD
     }
 
     fn silent_for(&self, now: Time) -> Duration {
@@ -138,5 +149,7 @@ mod tests {
         ] {
             assert_eq!(passive.observe(MS(at), seen), doubt, "{at}");
         }
+        assert!(!passive.is_dead(MS(4389)));
+        assert!(passive.is_dead(MS(4390)));
     }
 }

@@ -73,18 +73,23 @@ impl ResetSocket {
         Ok(ResetSocket(socket))
     }
 
-    /// Tells the LAN host of `flow` that its connection is gone: by a RST with the sequence number it expected when it
-    /// last spoke, and, for a host that has come further since, by an old segment that it must answer with what it
-    /// expects (RFC 9293 section 3.10.7.4). The gateway knows nothing of that answer's flow and returns an exact RST.
     fn send(&self, flow: &abi::Ended) -> Result<(), Error> {
-        let (remote, host) = (flow.remote.ip(), flow.local.ip());
-        for (flags, seq) in [(RST_ACK, flow.seq), (ACK, flow.seq.wrapping_sub(1))] {
-            let packet = segment(flow, remote, host, flags, seq)?;
-            let to = SocketAddr::new(host, 0).into();
+        let to = SocketAddr::new(flow.local.ip(), 0).into();
+        for packet in packets(flow)? {
             self.0.send_to(&packet, &to).map_err(Error::RawSocket)?;
         }
         Ok(())
     }
+}
+
+/// What tells the host `local` of `flow` that its connection is gone: a RST with the sequence number it expected when it
+/// last spoke, and, for a host that has come further since, an old segment that it must answer with what it
+/// expects (RFC 9293 section 3.10.7.4). This box knows nothing of that answer's flow and returns an exact RST.
+pub fn packets(flow: &abi::Ended) -> Result<[Vec<u8>; 2], Error> {
+    let (remote, host) = (flow.remote.ip(), flow.local.ip());
+    let reset = segment(flow, remote, host, RST_ACK, flow.seq)?;
+    let old = segment(flow, remote, host, ACK, flow.seq.wrapping_sub(1))?;
+    Ok([reset, old])
 }
 
 /// A packet without data in the name of the remote end.

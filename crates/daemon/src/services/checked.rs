@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use anabranch_core::Family;
 use anabranch_core::checks::{Ask, AskId, Check, Health, Outcome};
 use anabranch_core::passive::Doubt;
-use anabranch_dataplane::services::{ServiceId, Services};
+use anabranch_dataplane::services::{ServerId, ServiceId, Services};
 use tokio::time::Instant;
 
-use super::config::{Config, Service};
+use super::config::{Config, OnFailure, Service};
 use super::members::Member;
 use super::{ServicesRole, WATCH};
 use crate::checking::{Checking, make_test};
@@ -81,21 +81,45 @@ impl ServicesRole {
         }
     }
 
-    /// Reads what traffic shows, and has those servers tested at once on which it casts doubt.
+    /// Reads what traffic shows. Servers on which it casts doubt are tested at once; connections of those that died are ended.
     pub(super) fn watch(&mut self) -> anyhow::Result<()> {
         self.watch_at = Instant::now() + WATCH;
-        for (service, placed) in &mut self.placed {
+        let mut has_changed = false;
+        for service in &self.config.services {
+            let Some(placed) = self.placed.get_mut(&service.name) else {
+                continue;
+            };
             let (now, seen) = self.plane.evidence(placed.id)?;
             for (endpoint, server) in &mut placed.servers {
+                let subject = (service.name.clone(), *endpoint);
                 if let Some(doubt) = server.passive.observe(now, seen[server.id.index()]) {
-                    tracing::debug!(service, server = %endpoint, ?doubt, "tested at once");
-                    let subject = (service.clone(), *endpoint);
-                    self.checks
-                        .suspect(self.shell.now(), &subject, doubt == Doubt::Silent);
+                    tracing::debug!(?subject, ?doubt, "tested at once");
+                    let is_silent = doubt == Doubt::Silent;
+                    self.checks.suspect(self.shell.now(), &subject, is_silent);
                 }
+                let is_dead = service.on_failure == OnFailure::Reset
+                    && server.passive.is_dead(now)
+                    && self.checks.is_down(&subject);
+                has_changed |= is_dead != server.is_dead;
+                server.is_dead = is_dead;
             }
         }
+        if has_changed {
+            self.tell_again()?;
+            self.sweep_at = Instant::now();
+        }
         Ok(())
+    }
+
+    /// The servers whose connections end.
+    pub(super) fn dead(&self) -> BTreeSet<(ServiceId, ServerId)> {
+        let placed = self.placed.values();
+        let dead = placed.flat_map(|placed| {
+            let servers = placed.servers.values();
+            let dead = servers.filter(|server| server.is_dead);
+            dead.map(|server| (placed.id, server.id))
+        });
+        dead.collect()
     }
 
     fn leads_to(&self, (service, server): &Subject) -> bool {

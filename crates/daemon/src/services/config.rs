@@ -53,8 +53,21 @@ pub struct Service {
     pub policy: ServerPolicy,
     /// Key of its hashes; none: of this balancer alone.
     pub secret: Option<Secret>,
+    /// What happens to connections of a server that dies.
+    pub on_failure: OnFailure,
     /// Devices over which servers and clients are reached; empty: those of the gateway.
     devices: Vec<String>,
+}
+
+/// What happens to connections of a server that fails its check and is silent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// They are reset.
+    #[default]
+    Reset,
+    /// They wait for the server.
+    Keep,
 }
 
 impl Service {
@@ -77,6 +90,8 @@ struct ServiceTable {
     servers: Vec<ServerTable>,
     policy: Option<String>,
     secret: Option<String>,
+    #[serde(default)]
+    on_failure: OnFailure,
     #[serde(default)]
     check: ServiceCheckTable,
     #[serde(default)]
@@ -284,6 +299,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         servers,
         policy,
         secret,
+        on_failure: table.on_failure,
         devices: table.devices,
     })
 }
@@ -494,6 +510,10 @@ mod tests {
                 format!("{WEB}secret = \"{}\"\n{DEVICES}", "7".repeat(32)),
                 "the policy RR uses no hash",
             ),
+            (
+                format!("{WEB}on_failure = \"drop\"\n{DEVICES}"),
+                "service.web.on_failure = \"drop\": allowed: reset, keep",
+            ),
             (with(server, "[7]"), "service.web.servers[0] = 7: "),
             (
                 format!("{WEB}check = \"ping\"\n{DEVICES}"),
@@ -525,7 +545,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, secret, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, secret, on_failure, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

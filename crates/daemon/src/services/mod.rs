@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anabranch_api::Paths;
 use anabranch_core::{self as core, ServerPolicy, passive::Passive};
-use anabranch_dataplane::services::{ServerId, ServerPath, ServiceId, Services, Sweeper};
+use anabranch_dataplane::services::{ServerId, ServerPath, ServiceId, Services, Sweeper, Swept};
 use anabranch_policy::abi::Gauge;
 use anyhow::Context;
 use tokio::task::JoinHandle;
@@ -67,9 +67,9 @@ impl Host {
     }
 }
 
-/// The sweeper, and how many connections it has removed.
-type Swept = (Sweeper, Result<u64, anabranch_dataplane::Error>);
-type Sweeping = JoinHandle<Swept>;
+/// The sweeper, and what it has done.
+type Ended = (Sweeper, Result<Swept, anabranch_dataplane::Error>);
+type Sweeping = JoinHandle<Ended>;
 
 /// A service as it was written to the data path.
 #[derive(Debug)]
@@ -93,6 +93,8 @@ struct PlacedServer {
     /// Takes new connections, as the log was told last.
     is_used: bool,
     passive: Passive,
+    /// Fails its check and is silent: its connections end.
+    is_dead: bool,
 }
 
 /// The services, and the state of their loop.

@@ -14,7 +14,7 @@ use tracing::Span;
 
 use super::checked::{self, subject};
 use super::config::{Config, Service};
-use super::{SWEEP, ServicesRole, Sweeping, Swept, active, ways};
+use super::{Ended, SWEEP, ServicesRole, Sweeping, WATCH, active, ways};
 use crate::config::{Configuration, SERVICE};
 use crate::control::Call;
 use crate::error::Error;
@@ -83,10 +83,13 @@ impl ServicesRole {
     fn sweep(&mut self) {
         self.sweep_at = Instant::now() + SWEEP;
         let Some(mut sweeper) = self.sweeper.take() else {
+            // The one under way may have begun before a server died.
+            self.sweep_at = Instant::now() + WATCH;
             return;
         };
+        let dead = self.dead();
         self.sweeping = Some(tokio::task::spawn_blocking(move || {
-            let swept = sweeper.sweep();
+            let swept = sweeper.sweep(&dead);
             (sweeper, swept)
         }));
     }
@@ -190,7 +193,7 @@ impl ServicesRole {
 }
 
 /// Returns the result of the sweep that is running. It never returns if none is.
-async fn swept(sweeping: &mut Option<Sweeping>) -> anyhow::Result<Swept> {
+async fn swept(sweeping: &mut Option<Sweeping>) -> anyhow::Result<Ended> {
     match sweeping {
         Some(sweeping) => Ok(sweeping.await?),
         None => std::future::pending().await,
@@ -260,11 +263,14 @@ impl Role for ServicesRole {
             done = self.checks.done() => self.tested(done?)?,
             swept = swept(&mut self.sweeping) => {
                 self.sweeping = None;
-                let (sweeper, expired) = swept?;
+                let (sweeper, swept) = swept?;
                 self.sweeper = Some(sweeper);
-                let expired = expired?;
-                if expired > 0 {
-                    tracing::debug!(expired, "forgot connections");
+                let swept = swept?;
+                if swept.reset > 0 {
+                    tracing::info!("connections of servers that died: {} reset", swept.reset);
+                }
+                if swept.forgotten > 0 {
+                    tracing::debug!(forgotten = swept.forgotten, "forgot connections");
                 }
             }
         }

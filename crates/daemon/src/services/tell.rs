@@ -96,6 +96,7 @@ impl ServicesRole {
                 way: ways::way(&self.host.netlink, host, endpoint.ip()).await?,
                 is_drained: before.is_some_and(|one| one.is_drained),
                 is_used: was.is_none_or(|was| was.is_used),
+                is_dead: was.is_some_and(|was| was.is_dead),
                 passive: was.map(|was| was.passive.clone()).unwrap_or_default(),
             };
             servers.insert(endpoint, placed);
@@ -120,12 +121,14 @@ impl ServicesRole {
                 server.is_used = why.is_none();
                 tell_use(service, member, server, why.as_deref());
             }
+            let has_failed = self.checks.is_down(&subject(service, member));
             let told = Server {
                 endpoint: member.endpoint,
                 path: server.way.clone().ok(),
                 opened_before: server.opened_before,
                 is_drained: server.is_drained,
-                has_failed: self.checks.is_down(&subject(service, member)),
+                has_failed,
+                is_dead: server.is_dead && has_failed,
             };
             if known[server.id.index()] != Some(told) {
                 self.plane.set_server(placed.id, server.id, Some(told))?;

@@ -1,6 +1,7 @@
 //! A gateway that is a service, too: three web servers behind one address, asked by real clients from the internet, while LAN hosts use
 //! the links.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,6 +22,7 @@ anabranch_testbed::in_both_families!(
     an_endpoint_among_the_ports_of_a_link_is_refused,
     a_server_that_does_not_answer_gets_no_connections_until_it_does,
     a_server_that_dies_under_load_gets_no_connection_after_a_second,
+    clients_of_a_machine_that_died_are_told_and_no_others,
     who_is_drained_keeps_its_connections_and_gets_no_more,
     dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon,
     servers_find_the_path_mtu_of_clients_behind_a_router,
@@ -412,6 +414,21 @@ fn a_server_that_dies_under_load_gets_no_connection_after_a_second(family: Famil
         loaded(100);
         assert_eq!(of_dead(), given);
     }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn clients_of_a_machine_that_died_are_told_and_no_others(family: Family) {
+    let site = Site::new(family);
+    let daemon = site.rig.start_up();
+    let mut held: Vec<_> = (0..2 * SERVERS).map(|_| site.held()).collect();
+    site.cut_power(1);
+    let (alive, told): (Vec<_>, Vec<_>) = held.iter_mut().map(echo).partition(Result::is_ok);
+    assert_eq!((alive.len(), told.len()), (4, 2));
+    for error in told.into_iter().filter_map(Result::err) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    }
+    let active = || servers(&daemon, "echo").into_iter().map(|one| one.active);
+    assert_eq!(active().collect::<Vec<_>>(), [2, 0, 2]);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -10,6 +10,7 @@
 
 mod listen;
 mod object;
+mod reset;
 mod sweep;
 
 use std::{
@@ -34,7 +35,7 @@ use crate::{
 pub use listen::{Listen, Protocol};
 use object::Object;
 pub use object::service_object;
-pub use sweep::Sweeper;
+pub use sweep::{Sweeper, Swept};
 
 /// Connections of all services, as many as a busy site has.
 const CONNECTIONS_MAX: u32 = 1 << 18;
@@ -52,6 +53,8 @@ pub struct Server {
     pub is_drained: bool,
     /// Its check says that it does not work. As above.
     pub has_failed: bool,
+    /// The next sweep ends its connections.
+    pub is_dead: bool,
 }
 
 /// Where the packets of a server go.
@@ -352,6 +355,7 @@ fn server(entry: &abi::Server) -> Option<Server> {
         opened_before: entry.opened_before,
         is_drained: has(abi::SERVER_DRAINED),
         has_failed: has(abi::SERVER_FAILED),
+        is_dead: has(abi::SERVER_DEAD),
     })
 }
 
@@ -365,6 +369,7 @@ fn server_entry(server: Server) -> abi::Server {
     let flags = [
         (server.is_drained, abi::SERVER_DRAINED),
         (server.has_failed, abi::SERVER_FAILED),
+        (server.is_dead, abi::SERVER_DEAD),
     ];
     let set = flags.into_iter().filter(|(is_set, _)| *is_set);
     entry.flags = set.fold(0, |flags, (_, flag)| flags | flag as u16);

@@ -10,7 +10,7 @@ use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Family, Member, Policy};
 use anabranch_dataplane::{
     Ran,
-    services::{Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services},
+    services::{Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services, Swept},
 };
 use anabranch_policy::{
     Candidate, Choice, Dispatch, NO_TABLE, Request,
@@ -123,6 +123,7 @@ impl Rig {
                     opened_before: 0,
                     is_drained: false,
                     has_failed: false,
+                    is_dead: false,
                 };
                 let place = place(family, number);
                 rig.services()
@@ -614,7 +615,11 @@ fn idle_connections_are_forgotten_each_at_its_own_time() {
     rig.client_sends(&tcp(asked, to, "S", 1, 0));
     for (idle_s, left) in [(25, 3), (31, 2), (61, 1), (175, 1), (181, 0)] {
         rig.has_been_idle(Duration::from_secs(idle_s));
-        rig.services().sweeper().unwrap().sweep().unwrap();
+        rig.services()
+            .sweeper()
+            .unwrap()
+            .sweep(&BTreeSet::new())
+            .unwrap();
         let live: u64 = (0..SERVERS).map(|number| rig.live(family, number)).sum();
         assert_eq!(live, left, "after {idle_s} s");
         assert_eq!(rig.entries(), 2 * left as usize, "after {idle_s} s");
@@ -821,6 +826,42 @@ fn servers_without_a_port_are_called_at_the_port_of_a_range_that_the_client_call
 }
 
 #[test]
+fn connections_of_a_dead_server_end_and_no_others() {
+    let mut rig = Rig::new();
+    rig._namespace.ip("link set lo up").unwrap();
+    let mut sweeper = rig.services().sweeper().unwrap();
+    for family in Family::ALL {
+        let to = web(family);
+        let opens = |rig: &mut Rig, port, number| {
+            rig.choose_among(family, &[number]);
+            rig.client_sends(&tcp(client(family, port), to, "S", 1, 0));
+            let answer = tcp(server(family, number), client(family, port), "SA", 100, 2);
+            rig.server_sends(&answer);
+            rig.client_sends(&tcp(client(family, port), to, "A", 2, 101));
+        };
+        opens(&mut rig, 4000, 0);
+        rig.client_sends(&tcp(client(family, 4001), to, "S", 1, 0));
+        opens(&mut rig, 4002, 1);
+        let place = ServerId(place(family, 0));
+        let dead = [(WEB, place)].into();
+        assert_eq!(sweeper.sweep(&dead).unwrap(), Swept::default());
+        let mut one = rig.services().servers(WEB).unwrap()[usize::from(place.0)].unwrap();
+        one.is_dead = true;
+        rig.services().set_server(WEB, place, Some(one)).unwrap();
+        // Whose SYN was not answered is given another server.
+        let swept = Swept {
+            forgotten: 2,
+            reset: 1,
+        };
+        assert_eq!(sweeper.sweep(&dead).unwrap(), swept);
+        assert_eq!([0, 1].map(|number| rig.live(family, number)), [0, 1]);
+        let of = |port| tcp(client(family, port), to, "A", 2, 101);
+        rig.passes(&of(4000).frame(), "no-connection");
+        assert_eq!(rig.client_sends(&of(4002)).dst(), server(family, 1));
+    }
+}
+
+#[test]
 fn a_stranger_takes_nobodys_answers() {
     let mut rig = Rig::new();
     let family = Family::V4;
@@ -898,6 +939,7 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
         opened_before: 0,
         is_drained: false,
         has_failed: false,
+        is_dead: false,
     };
     rig.services()
         .set_server(mail, ServerId(0), Some(one))
