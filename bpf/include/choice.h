@@ -27,6 +27,16 @@ enum ab_dispatch {
 	AB_DISPATCH_TURNS = 6,	    /* the usable targets in turn */
 	AB_DISPATCH_HASH_SUM = 7,   /* sum of addresses and ports modulo the number of usable targets */
 	AB_DISPATCH_SOONEST = 8,    /* argmin of the time that a flow is expected to take (policy/soonest.h) */
+	AB_DISPATCH_ROUNDS = 9,	    /* the slots of the table one after the other */
+	AB_DISPATCH_LOTS = 10,	    /* a random slot of the table */
+};
+
+/* Which of the targets that are equally good is chosen. */
+enum ab_ties {
+	AB_TIES_BY_LOAD =
+		0, /* that with the lower load, then the first; AB_DISPATCH_WEIGHTED has compared loads: the first */
+	AB_TIES_FIRST = 1,
+	AB_TIES_RANDOM = 2, /* the first one from a random target on */
 };
 
 /* What the load of a target is. */
@@ -103,14 +113,14 @@ struct ab_choice {
 	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 races;	      /* connections a second whose SYN may take all targets at once (policy/race.h); 0: none */
 	__u32 holds;	      /* ... or waits while probes do, and takes the target whose probe is answered first */
-	__u32 flow_us; /* AB_DISPATCH_SOONEST: time of a flow alone on the target with the greatest weight, ... */
-	__u32 rounds;  /* ... plus this number of response times */
-	__u32 surveys; /* only probes of popular destinations measure prefixes */
-	__u32 by_loss; /* loss of SYNs counts beside response times (policy/loss.h) */
-	__u32 zero;
-	__u64 session_ns;     /* a session is forgotten this long after its last flow began; 0: only for lack of room */
-	__u64 lifetime_ns;    /* how long a measurement of a prefix is valid (policy/paths.h); 0: nothing is measured */
-	struct ab_set usable; /* take new flows */
+	__u32 flow_us;	   /* AB_DISPATCH_SOONEST: time of a flow alone on the target with the greatest weight, ... */
+	__u32 rounds;	   /* ... plus this number of response times */
+	__u32 surveys;	   /* only probes of popular destinations measure prefixes */
+	__u32 by_loss;	   /* loss of SYNs counts beside response times (policy/loss.h) */
+	__u32 ties;	   /* enum ab_ties */
+	__u64 session_ns;  /* a session is forgotten this long after its last flow began; 0: only for lack of room */
+	__u64 lifetime_ns; /* how long a measurement of a prefix is valid (policy/paths.h); 0: nothing is measured */
+	struct ab_set usable;		   /* take new flows */
 	struct ab_set spare[AB_SPARE_MAX]; /* take flows that have failed on `usable` and the tiers before */
 	struct ab_set working; /* take new flows of some class: routes of the host may bind flows to any of these */
 	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
@@ -132,10 +142,10 @@ struct ab_gauges {
  * 2016, section 3.4). */
 #define AB_CONSISTENT_SLOTS 25601
 
-/* The table of AB_DISPATCH_TABLE. */
+/* The table of AB_DISPATCH_TABLE, AB_DISPATCH_ROUNDS and AB_DISPATCH_LOTS. */
 struct ab_consistent {
 	__u16 target[AB_CONSISTENT_SLOTS];
-	__u16 zero;
+	__u16 slots; /* of rounds and lots: how many there are */
 };
 
 /* The best target of a scan so far. */

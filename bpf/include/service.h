@@ -71,6 +71,13 @@ struct ab_evidences {
 	struct ab_evidence target[AB_MAX_TARGETS];
 };
 
+/* What a server has done, at AB_SERVER_PLACE, for each CPU. */
+struct ab_meter {
+	__u64 sent_bytes;
+	__u64 answers;	    /* requests that it has begun to answer */
+	__u64 answering_us; /* ... and how long that took, in all */
+};
+
 /* The index of the choice of a service for clients of a family. */
 #define AB_SERVICE_CHOICE(service, family) ((family)*AB_MAX_SERVICES + (service))
 
@@ -106,7 +113,9 @@ struct ab_connection {
 	__u32 end;	   /* server's entry: highest sequence number sent, plus one */
 	__u32 ack;	   /* server's entry: the client's next byte, by what the server has acknowledged */
 	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
-	__u32 zero2;
+	/* Server's entry: when the request came that it has not answered, in microseconds; 0: there is none. Client's entry: what
+	 * its last request has acknowledged. */
+	__u32 asked;
 };
 
 /* Connections expire after this time without a packet: RFC 5382 REQ-5, and for an unanswered one the time after which Linux stops

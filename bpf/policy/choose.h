@@ -92,7 +92,14 @@ static __always_inline __u32 ab_hash_for(const struct ab_choice *now, const unio
 /* Whether ab_request.draw is the number of choices made so far; otherwise it is random. */
 static __always_inline int ab_takes_turns(const struct ab_choice *now)
 {
-	return now->dispatch == AB_DISPATCH_TURNS;
+	return now->dispatch == AB_DISPATCH_TURNS || now->dispatch == AB_DISPATCH_ROUNDS;
+}
+
+/* Whether the choice goes by the slots of a table. */
+static __always_inline int ab_goes_by_table(const struct ab_choice *now)
+{
+	return now->dispatch == AB_DISPATCH_TABLE || now->dispatch == AB_DISPATCH_ROUNDS ||
+	       now->dispatch == AB_DISPATCH_LOTS;
 }
 
 static __always_inline int ab_is_usable(const struct ab_choice *now, __u32 target)

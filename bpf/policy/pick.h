@@ -70,20 +70,18 @@ static __always_inline __u32 ab_part(const struct ab_set *pool, __u32 first)
 	return pool->word[first / 64] >> first % 64;
 }
 
-/* Argmin load / weight among AB_SCANNED targets of the pool, beginning with `first`, and q->best, the leader so far. */
+/* Argmin load / weight among q->best, the leader so far, and those of AB_SCANNED targets, beginning with `first`, that are in `part`. */
 AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
-			     __u32 first)
+			     __u32 first, __u32 part)
 {
 	struct ab_leader lead;
 	__u64 active;
-	__u32 part;
 
 	if (!now || !gauges || !q)
 		return 0;
 	active = ab_counts_active(now);
 	lead = q->best;
 	first &= AB_MAX_TARGETS - AB_SCANNED;
-	part = ab_part(&q->pool, first);
 	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
 		__u64 weight = target->weight * (part & 1);
@@ -94,24 +92,23 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 	return 0;
 }
 
-/* The same for the greatest weight. Ties go to the lower load, then to the lower index. Without branches, see set.h: keys
- * are below 2^63, otherwise a target outside of the pool might win. */
+/* The same for the greatest weight. Ties go to the lower load if AB_TIES_BY_LOAD says so, then to the lower index. Without branches,
+ * see set.h: keys are below 2^63, otherwise a target outside of the pool might win. */
 AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
-			      __u32 first)
+			      __u32 first, __u32 part)
 {
-	__u64 leader, lead, active;
-	__u32 part;
+	__u64 leader, lead, active, by_load;
 
 	if (!now || !gauges || !q)
 		return 0;
 	active = ab_counts_active(now);
+	by_load = ab_is_less(now->ties ^ AB_TIES_BY_LOAD, 1);
 	leader = q->best.target;
 	lead = q->best.weight;
 	first &= AB_MAX_TARGETS - AB_SCANNED;
-	part = ab_part(&q->pool, first);
 	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
-		__u32 idle = ~ab_load_of(active, target, &gauges->target[i]);
+		__u32 idle = ~(ab_load_of(active, target, &gauges->target[i]) * by_load);
 		__u64 key = ((__u64)(target->weight & ~0u >> 1) << 32 | idle) * (part & 1);
 		__u64 better = ab_is_less(lead, key);
 
@@ -131,23 +128,53 @@ static __always_inline void ab_begin_scan(struct ab_leader *best)
 	best->weight = 0;
 }
 
-static __always_inline __u16 ab_pick_weighted(const struct ab_choice *now, const struct ab_gauges *gauges,
-					      struct ab_request *q)
+/* Where a scan begins: at the first target, or at a random one of the pool. */
+static __always_inline __u32 ab_scan_start(const struct ab_choice *now, const struct ab_request *q, __u64 size)
 {
+	return now->ties == AB_TIES_RANDOM ? ab_nth(&q->pool, q->draw * size >> 32) % AB_MAX_TARGETS : 0;
+}
+
+#define AB_SCAN_PARTS (AB_MAX_TARGETS / AB_SCANNED + 1)
+
+/* The bits of one part of a scan, and its first target. The part with the start comes twice: without, and with, those before it. */
+static __always_inline __u32 ab_scan_part(const struct ab_set *pool, __u32 start, __u32 number, __u32 *first)
+{
+	__u32 after = ~0u << start % AB_SCANNED, part;
+
+	*first = (start / AB_SCANNED + number) * AB_SCANNED % AB_MAX_TARGETS;
+	part = ab_part(pool, *first);
+	if (number == 0)
+		return part & after;
+	return number == AB_SCAN_PARTS - 1 ? part & ~after : part;
+}
+
+static __always_inline __u16 ab_pick_weighted(const struct ab_choice *now, const struct ab_gauges *gauges,
+					      struct ab_request *q, __u64 size)
+{
+	__u32 start = ab_scan_start(now, q, size), first;
+
 	ab_begin_scan(&q->best);
-	for (__u32 first = 0; first < AB_MAX_TARGETS; first += AB_SCANNED)
-		if (ab_part(&q->pool, first))
-			ab_scan_ratios(now, gauges, q, first);
+	for (__u32 number = 0; number < AB_SCAN_PARTS; number++) {
+		__u32 part = ab_scan_part(&q->pool, start, number, &first);
+
+		if (part)
+			ab_scan_ratios(now, gauges, q, first, part);
+	}
 	return q->best.target;
 }
 
 static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const struct ab_gauges *gauges,
-					  struct ab_request *q)
+					  struct ab_request *q, __u64 size)
 {
+	__u32 start = ab_scan_start(now, q, size), first;
+
 	ab_begin_scan(&q->best);
-	for (__u32 first = 0; first < AB_MAX_TARGETS; first += AB_SCANNED)
-		if (ab_part(&q->pool, first))
-			ab_scan_weights(now, gauges, q, first);
+	for (__u32 number = 0; number < AB_SCAN_PARTS; number++) {
+		__u32 part = ab_scan_part(&q->pool, start, number, &first);
+
+		if (part)
+			ab_scan_weights(now, gauges, q, first, part);
+	}
 	return q->best.target;
 }
 
@@ -193,6 +220,19 @@ AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const stru
 	return ab_nth(pool, hash % size);
 }
 
+/* The target in a slot, selected by turn or by lot. If that is not in the pool, any other. */
+AB_GLOBAL __u32 ab_pick_slot(const struct ab_consistent *table, const struct ab_request *q, __u64 size, __u32 by_lot)
+{
+	__u32 target = AB_NO_TARGET, slot;
+
+	if (!table || !q)
+		return AB_NO_TARGET;
+	slot = by_lot ? (__u64)q->draw * table->slots >> 32 : q->draw % (table->slots ?: 1);
+	if (slot < table->slots && slot < AB_CONSISTENT_SLOTS)
+		target = table->target[slot];
+	return ab_has(&q->pool, target) ? target : ab_nth(&q->pool, q->draw % size);
+}
+
 /* Chooses a target of q->pool, whose `size` is at least two. Weights out of range may lead to AB_NO_TARGET. */
 static __always_inline void ab_dispatch(const struct ab_choice *now, const struct ab_gauges *gauges,
 					const struct ab_consistent *table, struct ab_request *q, __u64 size,
@@ -200,7 +240,7 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 {
 	switch (now->dispatch) {
 	case AB_DISPATCH_BEST:
-		d->target = ab_pick_best(now, gauges, q);
+		d->target = ab_pick_best(now, gauges, q, size);
 		d->why = AB_WHY_BEST;
 		break;
 	case AB_DISPATCH_RANDOM:
@@ -224,8 +264,16 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 		d->target = ab_nth(&q->pool, q->draw % size);
 		d->why = AB_WHY_TURN;
 		break;
+	case AB_DISPATCH_ROUNDS:
+		d->target = ab_pick_slot(table, q, size, 0);
+		d->why = AB_WHY_TURN;
+		break;
+	case AB_DISPATCH_LOTS:
+		d->target = ab_pick_slot(table, q, size, 1);
+		d->why = AB_WHY_RANDOM;
+		break;
 	default:
-		d->target = ab_pick_weighted(now, gauges, q);
+		d->target = ab_pick_weighted(now, gauges, q, size);
 		d->why = AB_WHY_WEIGHTED;
 	}
 }

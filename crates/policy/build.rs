@@ -99,12 +99,12 @@ fn generate_contract(out: &Path) {
         .blocklist_item("AB_(|TRUNK_|SERVICE_)REASON.*|ab_(|trunk_|service_)reason")
         // What bpf/policy has beside its enumerations.
         .blocklist_item(
-            "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)",
+            "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|SCAN_PARTS|TRIED_CLASSES|TRIES_.*|TRY_.*)",
         )
         .blocklist_function(".*")
         .blocklist_type("ab_(addr|visit)")
         .rustified_enum(
-            "ab_(answer|dispatch|family|fate|granularity|hearing|load|role|spread|syn|verdict|why|without)",
+            "ab_(answer|dispatch|family|fate|granularity|hearing|load|role|spread|syn|ties|verdict|why|without)",
         )
         .prepend_enum_name(false)
         .derive_default(true)

@@ -149,10 +149,10 @@ __noinline int choose_server(__u32 service)
 	q->route = q->session = q->endpoint = AB_NO_TARGET;
 	q->draw = ab_takes_turns(now) ? __sync_fetch_and_add(turns, 1) : draw();
 	const struct ab_consistent *table = NULL;
-	if (ab_goes_by_hash(now)) {
+	if (ab_goes_by_hash(now))
 		hash_client(now, service);
+	if (ab_goes_by_table(now))
 		table = bpf_map_lookup_elem(&service_tables, &place);
-	}
 	ab_choose(now, gauges, table, q, &room->decision);
 	return room->decision.target;
 }

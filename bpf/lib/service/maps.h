@@ -22,6 +22,8 @@ AB_MAP(service_choices, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32,
 AB_MAP(service_tables, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES *AB_FAMILIES, __u32, struct ab_consistent, BPF_F_NO_PREALLOC);
 AB_MAP(service_turns, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, __u64, 0);
 
+AB_MAP(service_meters, BPF_MAP_TYPE_PERCPU_ARRAY, AB_SERVERS_MAX, __u32, struct ab_meter, 0);
+
 /* Indexed by service. */
 AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
 AB_MAP(service_evidence, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_evidences, 0);

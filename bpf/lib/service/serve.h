@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "forward.h"
+#include "meter.h"
 
 /* A client's acknowledgement may be this far behind what its server has sent. */
 #define ACK_WINDOW (1 << 20)
@@ -31,11 +32,13 @@ static __always_inline __u32 begin_datagram(struct packet *p)
 	return AB_SERVICE_REASON_BAD_FRAGMENT;
 }
 
-static __always_inline void count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
+/* Returns the bytes. */
+static __always_inline __u64 count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
 {
 	struct load load = packet_load(skb, p);
 	__sync_fetch_and_add(&entry->packets, load.packets);
 	__sync_fetch_and_add(&entry->bytes, load.bytes);
+	return load.bytes;
 }
 
 /* Reads the way back: the two hardware addresses of the frame, exchanged. Returns 0, or a negative error. */
@@ -112,6 +115,7 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 		return AB_SERVICE_REASON_NO_WAY;
 	struct ab_connection *fresh = &room->connection;
 	fresh->opened_ns = fresh->seen_ns = time_ns();
+	fresh->asked = room->packet.proto == IPPROTO_UDP ? request_time() : 0;
 	fresh->service = service;
 	fresh->server = target;
 	fresh->ack = room->packet.end;
@@ -160,6 +164,7 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 	if (is_same_way(client, &room->connection) || follow_client(room, client))
 		client->seen_ns = tick_ns();
 	learn(client, p->proto, 0, believed_flags(room, client));
+	hear_client(room, client);
 	count_packet(skb, p, client);
 	__u32 bad = begin_datagram(p);
 	if (bad)
@@ -198,7 +203,7 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	if (p->tcp_flags & AB_TCP_ACK)
 		server->ack = p->ack;
 	server->seen_ns = tick_ns();
-	count_packet(skb, p, server);
+	hear_server(p, server, count_packet(skb, p, server));
 	note_signs(server->service, server->server);
 	__u32 bad = begin_datagram(p);
 	if (bad)

@@ -85,7 +85,7 @@ fn choice(dispatch: Dispatch, targets: u16) -> abi::Choice {
 fn table(targets: u16) -> abi::Consistent {
     let mut table = abi::Consistent {
         target: [0; abi::CONSISTENT_SLOTS],
-        zero: 0,
+        slots: 0,
     };
     for (slot, target) in (0..).zip(&mut table.target) {
         *target = slot % targets;

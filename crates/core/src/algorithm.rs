@@ -221,9 +221,11 @@ impl Algorithm {
         match self.measure.taken {
             _ if self.dispatch == Dispatch::Soonest => Load::Active,
             Taken::AtChoice(load) => load,
-            Taken::Never | Taken::EveryPeriod(_) | Taken::BackToBack(_) | Taken::ByPolicy(_) => {
-                Load::Dispatched
-            }
+            Taken::Never
+            | Taken::EveryPeriod(_)
+            | Taken::EveryWindow(_)
+            | Taken::BackToBack(_)
+            | Taken::ByPolicy(_) => Load::Dispatched,
         }
     }
 

@@ -16,6 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_config::Span;
+use anabranch_policy::abi::Ties;
 use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
@@ -92,6 +93,7 @@ const SERVERS: ServerPolicy = ServerPolicy {
     dispatch: Dispatch::Turns,
     granularity: Granularity::Connection,
     by_weight: false,
+    ties: Ties::Random,
     suits: "servers that are alike, and connections that are, too",
 };
 
@@ -128,7 +130,7 @@ macro_rules! rows {
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 43] = rows! {
+pub static ROWS: [Row; 50] = rows! {
     "WSDM": "by available bandwidth; a retransmitted SYN tries another link" ("Peng 2005 §4.2") =>
         Policy::Gateway(Algorithm { measure: &measure::ST_MIX, retry: Retry::Elsewhere, ..PERIODIC });
     "RR": "each link in turn" ("Peng 2005 table 1") =>
@@ -232,7 +234,14 @@ pub static ROWS: [Row; 43] = rows! {
             dispatch: Dispatch::Turns,
             ..SERVERS
         });
-    "WRR": "each server as often as its weight says, those with more to come first" ("Zhang 2002 §2.3, weighted round robin; the order is ours") =>
+    "WRR": "each server in turn, in as many rounds as its weight says" ("Zhang 2002 §2.3, weighted round robin") =>
+        Policy::Service(ServerPolicy {
+            dispatch: Dispatch::Rounds,
+            by_weight: true,
+            suits: "servers of unlike strength by small weights, and connections that are alike",
+            ..SERVERS
+        });
+    "SWRR": "each server as often as its weight says, evenly spread: those with more to come first" ("Peng 2005 eq. 4, of connections given") =>
         Policy::Service(ServerPolicy {
             measure: &measure::DISPATCHED,
             dispatch: Dispatch::Weighted,
@@ -246,7 +255,53 @@ pub static ROWS: [Row; 43] = rows! {
             suits: "many balancers before the same servers: none needs to know of the others",
             ..SERVERS
         });
-    "LC" or "CONN": "fewest connections still open; of equal ones the first of the list" ("Zhang 2002 §2.3, least connections; Bryhni 2000") =>
+    "weighted random": "any usable server, as likely as its weight says" ("Zhang 2002 §2.3, random, by weights") =>
+        Policy::Service(ServerPolicy {
+            dispatch: Dispatch::Lots,
+            by_weight: true,
+            suits: "many balancers before the same servers of unlike strength",
+            ..SERVERS
+        });
+    "probabilistic": "any usable server, the likelier the fewer connections it had open as the last window ended" ("Zhang 2002 §2.3, probabilistic, p ∝ 1/load") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::OPEN_THEN,
+            dispatch: Dispatch::Lots,
+            by_weight: true,
+            suits: "many balancers before the same servers, and connections of unlike length",
+            ..SERVERS
+        });
+    "CONN": "fewest connections open as the last window ended" ("Zhang 2002 §2.3, least connections, polled; Bryhni 2000") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::OPEN_THEN,
+            dispatch: Dispatch::Best,
+            suits: "comparisons with the literature: LC knows the same at once",
+            ..SERVERS
+        });
+    "RT": "least mean time from request to answer in the last window, then fewest connections" ("Zhang 2002 §2.3, least round trip") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::ANSWER_TIME,
+            dispatch: Dispatch::Best,
+            ties: Ties::ByLoad,
+            suits: "servers whose speed changes, a short window, and far more requests than servers in each",
+            ..SERVERS
+        });
+    "XSIZE": "fewest bytes sent in the last window, then fewest connections" ("Zhang 2002 §2.3, least transmitted size") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::SENT,
+            dispatch: Dispatch::Best,
+            by_weight: true,
+            ties: Ties::ByLoad,
+            suits: "large answers of unlike size, and a short window",
+            ..SERVERS
+        });
+    "EWMA": "least product of open connections and time from request to answer; that rises at once and falls slowly" ("Finagle, peak EWMA") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::PEAK,
+            dispatch: Dispatch::Weighted,
+            suits: "servers whose speed changes or that are at unlike distances",
+            ..SERVERS
+        });
+    "LC": "fewest connections still open" ("Zhang 2002 §2.3, least connections, by live count") =>
         Policy::Service(ServerPolicy {
             measure: &measure::ACTIVE,
             dispatch: Dispatch::Weighted,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{AddrParseError, SocketAddr};
 use std::str::FromStr;
 
-use anabranch_policy::abi::{Addr, Consistent, KEYED_WORDS};
+use anabranch_policy::abi::{Addr, Consistent, KEYED_WORDS, Ties};
 use anabranch_policy::{Candidate, Choice, Dispatch, Granularity, Load};
 use serde::{Serialize, Serializer};
 
@@ -12,9 +12,11 @@ use crate::algorithm::{DISPATCHES, word_of, word_of_granularity};
 use crate::catalogue::{Cost, Facts, Parts, TargetKind};
 use crate::maglev::{self, Entrant};
 use crate::measure::{Measure, Taken};
+use crate::served::Served;
+use crate::{slots, weights};
 
-/// What the data path of a service does at each connection; nothing is measured in between. Each policy is a row of the
-/// [`catalogue`](crate::catalogue).
+/// What the data path of a service does at each connection, by what it counts then or what was measured in the last window
+/// ([`crate::served`]). Each policy is a row of the [`catalogue`](crate::catalogue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerPolicy {
     /// What is known of a server when one is chosen.
@@ -25,6 +27,8 @@ pub struct ServerPolicy {
     pub granularity: Granularity,
     /// Whether the measure, or the share of a table, is divided by the servers' weights.
     pub by_weight: bool,
+    /// Which of equally good servers is chosen.
+    pub ties: Ties,
     /// Which servers it suits, and which not.
     pub suits: &'static str,
 }
@@ -42,6 +46,8 @@ pub struct Member {
     pub base: u32,
     /// Where it listens: what a table knows it by, on all balancers alike.
     pub endpoint: SocketAddr,
+    /// What it did in the last window, for policies that go by that.
+    pub served: Served,
 }
 
 /// A server as it is written: `10.0.0.11:80`, or `10.0.0.11` of one that gets its clients at the port that they called (port 0).
@@ -77,14 +83,19 @@ impl Member {
 impl ServerPolicy {
     /// The choice among servers by their places; where a place is empty there is none.
     pub fn choice(&self, members: &[Option<Member>]) -> Choice {
-        let candidates = members.iter().map(|member| Candidate {
-            weight: member.map_or(1, |one| self.weight(&one)),
-            load: 0,
-            usable: member.is_some_and(|one| one.is_usable && !one.is_backup),
-        });
+        let weights = self.weights(members);
+        let candidates = members
+            .iter()
+            .zip(weights)
+            .map(|(member, weight)| Candidate {
+                weight,
+                load: 0,
+                usable: member.is_some_and(|one| one.is_usable && !one.is_backup),
+            });
         let candidates: Vec<Candidate> = candidates.collect();
         let (mut choice, _) = Choice::among(self.dispatch, &candidates);
         choice.load = self.load().into();
+        choice.ties = self.ties.into();
         choice.granularity = self.granularity.into();
         let backup =
             |member: &Option<Member>| member.is_some_and(|one| one.is_usable && one.is_backup);
@@ -99,27 +110,73 @@ impl ServerPolicy {
         choice
     }
 
-    /// The table of a policy that goes by one. Servers that are out of use keep their slots: only connections of their own move.
+    /// The table of a policy that goes by one. In Maglev's, servers that are out of use keep their slots: only connections of their
+    /// own move.
     pub fn table(&self, members: &[Option<Member>]) -> Option<Box<Consistent>> {
-        let entrant = |(place, member): (u16, &Option<Member>)| {
+        let weights = self.weights(members);
+        let places = (0..).zip(members).zip(weights);
+        let regular = places.filter_map(|((place, member), weight)| {
             let member = member.filter(|one| !one.is_backup)?;
-            Some(Entrant {
-                target: place,
-                name: member.name(),
-                weight: self.weight(&member),
-            })
-        };
-        let entrants: Vec<_> = (0..).zip(members).filter_map(entrant).collect();
-        (self.dispatch == Dispatch::Table).then(|| maglev::table(&entrants))
+            Some((place, member, weight))
+        });
+        let usable = regular.clone().filter(|(_, member, _)| member.is_usable);
+        let usable = usable.map(|(place, _, weight)| (place, weight));
+        match self.dispatch {
+            Dispatch::Table => {
+                let entrant = |(target, member, weight): (u16, Member, u32)| Entrant {
+                    target,
+                    name: member.name(),
+                    weight,
+                };
+                Some(maglev::table(&regular.map(entrant).collect::<Vec<_>>()))
+            }
+            Dispatch::Rounds => Some(slots::rounds(&usable.collect::<Vec<_>>())),
+            Dispatch::Lots => Some(slots::lots(&usable.collect::<Vec<_>>())),
+            _ => None,
+        }
     }
 
-    fn weight(&self, member: &Member) -> u32 {
-        if self.by_weight { member.weight } else { 1 }
+    /// Whether it goes by what servers did in the last window.
+    pub fn is_measured(&self) -> bool {
+        matches!(self.measure.taken, Taken::EveryWindow(_))
+    }
+
+    /// Whether servers are compared, so that several may be equally good.
+    pub fn compares(&self) -> bool {
+        matches!(self.dispatch, Dispatch::Weighted | Dispatch::Best)
+    }
+
+    /// By place.
+    fn weights(&self, members: &[Option<Member>]) -> Vec<u32> {
+        let greatest = members.iter().flatten().map(|member| member.weight).max();
+        let weight = |member: &Member| match self.by_weight {
+            true => member.weight,
+            false => 1,
+        };
+        let Taken::EveryWindow(take) = self.measure.taken else {
+            let weights = members.iter().map(|one| one.as_ref().map_or(1, weight));
+            return weights.collect();
+        };
+        // At least 1, because weights are ratios.
+        let measured = |member: &Member| match (self.by_weight, greatest) {
+            (true, Some(greatest)) => weights::per_rate(
+                1 + take(&member.served),
+                member.weight.into(),
+                greatest.into(),
+            ),
+            _ => 1 + take(&member.served),
+        };
+        let usable = members.iter().flatten().filter(|one| one.is_usable);
+        let least = usable.map(measured).min().unwrap_or(1);
+        let weight = |member: &Member| weights::of_less(measured(member), least);
+        let weights = members.iter().map(|one| one.as_ref().map_or(1, weight));
+        weights.collect()
     }
 
     fn load(&self) -> Load {
         match self.measure.taken {
             Taken::AtChoice(load) => load,
+            Taken::EveryWindow(_) => Load::Active,
             _ => Load::Dispatched,
         }
     }
@@ -136,6 +193,8 @@ impl Facts for ServerPolicy {
             dispatch: match self.dispatch {
                 // Of servers alone.
                 Dispatch::Table => "table",
+                Dispatch::Rounds => "rounds",
+                Dispatch::Lots => "lots",
                 dispatch => word_of(&DISPATCHES, dispatch),
             },
             granularity: word_of_granularity(self.granularity),
@@ -149,7 +208,9 @@ impl Facts for ServerPolicy {
     fn cost(&self) -> Cost {
         let state = match self.dispatch {
             Dispatch::Turns => "a counter for each service and address family",
-            Dispatch::Table => "a table of 25601 slots for each service and address family",
+            Dispatch::Table | Dispatch::Rounds | Dispatch::Lots => {
+                "a table of 25601 slots for each service and address family"
+            }
             _ => self.measure.state,
         };
         Cost {
@@ -173,6 +234,7 @@ impl Serialize for ServerPolicy {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
 
     use anabranch_policy::abi::Gauges;
     use anabranch_policy::{NO_TABLE, Request, choose};
@@ -188,6 +250,12 @@ mod tests {
         is_backup: false,
         base: 0,
         endpoint: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80),
+        served: Served {
+            sent_bytes: 0,
+            open: 0,
+            answer_time: None,
+            peak: Duration::ZERO,
+        },
     };
 
     fn policy(name: &str) -> ServerPolicy {
@@ -199,7 +267,9 @@ mod tests {
 
     /// Which servers so many connections get that never end.
     fn given(name: &str, members: &[Option<Member>], connections: u32) -> Vec<u16> {
-        let choice = policy(name).choice(members);
+        let policy = policy(name);
+        let (choice, table) = (policy.choice(members), policy.table(members));
+        let table = table.as_deref().unwrap_or(&NO_TABLE);
         let mut gauges = Gauges::default();
         let targets = (0..connections).map(|turn| {
             let draw = match choice.takes_turns() {
@@ -210,7 +280,7 @@ mod tests {
                 draw,
                 ..Request::default()
             };
-            let target = choose(&choice, &gauges, &NO_TABLE, &request).target;
+            let target = choose(&choice, &gauges, table, &request).target;
             let target = target.expect("one is usable");
             let gauge = &mut gauges.target[usize::from(target)];
             gauge.dispatched += 1;
@@ -224,7 +294,22 @@ mod tests {
         given.iter().filter(|one| **one == server).count()
     }
 
-    const POLICIES: [&str; 6] = ["RR", "WRR", "random", "LC", "WLC", "P2C"];
+    /// All but those by a hash, whose requests differ.
+    const POLICIES: [&str; 13] = [
+        "RR",
+        "WRR",
+        "SWRR",
+        "random",
+        "weighted random",
+        "probabilistic",
+        "CONN",
+        "RT",
+        "XSIZE",
+        "EWMA",
+        "LC",
+        "WLC",
+        "P2C",
+    ];
 
     #[test]
     fn weights_count_where_the_policy_says() {
@@ -232,6 +317,7 @@ mod tests {
         for (name, shares) in [
             ("RR", [20, 20, 20]),
             ("WRR", [30, 20, 10]),
+            ("SWRR", [30, 20, 10]),
             ("LC", [20, 20, 20]),
             ("WLC", [30, 20, 10]),
         ] {
@@ -245,8 +331,83 @@ mod tests {
     }
 
     #[test]
+    fn rounds_keep_the_order_of_the_thesis() {
+        let weighted = [4, 3, 2].map(|weight| Some(Member { weight, ..MEMBER }));
+        assert_eq!(given("WRR", &weighted, 9), [0, 1, 2, 0, 1, 2, 0, 1, 0]);
+    }
+
+    /// Who did this in the last window.
+    fn did(served: Served) -> Option<Member> {
+        Some(Member { served, ..MEMBER })
+    }
+
+    #[test]
+    fn a_window_says_who_is_best_and_connections_break_ties() {
+        let answered = |ms| Served {
+            answer_time: Some(Duration::from_millis(ms)),
+            peak: Duration::from_millis(ms),
+            ..Served::default()
+        };
+        let sent = |sent_bytes| Served {
+            sent_bytes,
+            ..Served::default()
+        };
+        let open = |open| Served {
+            open,
+            ..Served::default()
+        };
+        for (name, servers, expected) in [
+            ("RT", [30, 10, 10].map(answered), [0, 10, 10]),
+            ("XSIZE", [2000, 7000, 2000].map(sent), [10, 0, 10]),
+            ("CONN", [5, 2, 3].map(open), [0, 20, 0]),
+        ] {
+            let given = given(name, &servers.map(did), 20);
+            assert_eq!([0, 1, 2].map(|one| count(&given, one)), expected, "{name}");
+        }
+        let given = given("EWMA", &[20, 10, 20].map(answered).map(did), 40);
+        assert_eq!([0, 1, 2].map(|one| count(&given, one)), [10, 20, 10]);
+    }
+
+    #[test]
+    fn lots_fall_by_the_inverse_of_the_load() {
+        let servers = [0, 1, 3].map(|open| {
+            did(Served {
+                open,
+                ..Served::default()
+            })
+        });
+        let given = given("probabilistic", &servers, 7000);
+        for (server, expected) in [(0, 4000), (1, 2000), (2, 1000)] {
+            let count = count(&given, server);
+            assert!(count.abs_diff(expected) < 200, "{server}: {count}");
+        }
+    }
+
+    #[test]
+    fn equally_good_servers_are_equally_likely() {
+        for name in ["LC", "CONN"] {
+            let choice = policy(name).choice(&[Some(MEMBER); 3]);
+            let chosen = |turn: u32| {
+                let draw = turn.wrapping_mul(0x9e37_79b9);
+                let request = Request {
+                    draw,
+                    ..Request::default()
+                };
+                choose(&choice, &Gauges::default(), &NO_TABLE, &request)
+                    .target
+                    .unwrap()
+            };
+            let chosen: Vec<u16> = (0..3000).map(chosen).collect();
+            assert!(
+                (0..3).all(|one| count(&chosen, one).abs_diff(1000) < 100),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
     fn who_joins_later_is_given_no_more_than_its_share() {
-        let policy = policy("WRR");
+        let policy = policy("SWRR");
         let mut gauges = Gauges::default();
         (gauges.target[0].dispatched, gauges.target[0].opened) = (1000, 1000);
         let members = [1000, 0].map(|base| Some(Member { base, ..MEMBER }));

@@ -205,7 +205,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Answer Dispatch Family Fate Granularity Load Role Spread Syn Verdict Why Without);
+numbers!(Answer Dispatch Family Fate Granularity Load Role Spread Syn Ties Verdict Why Without);
 
 /// What is a key or value of a map, or an argument of a program.
 #[cfg(feature = "aya")]
@@ -223,7 +223,7 @@ mod plain {
 
     plain! {
         Addr BePort Carried Choice Class ClassName Connection Consistent Device Drr EmbryoKey Ended Ending Evidences Explanation Flow FlowKey Flowlet
-        FormerFlow Gauges Host HostKey Link Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceSweep Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
+        FormerFlow Gauges Host HostKey Link Meter Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceSweep Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
     }
 }
 

@@ -10,14 +10,16 @@
 //!
 //! | scheme | chosen | ties |
 //! |---|---|---|
-//! | [`Dispatch::Weighted`] | least load for its weight (Peng 2005 eq. 4) | greater weight, then lower index |
-//! | [`Dispatch::Best`] | greatest weight | lower load, then lower index |
+//! | [`Dispatch::Weighted`] | least load for its weight (Peng 2005 eq. 4) | greater weight, then [`abi::Ties`] |
+//! | [`Dispatch::Best`] | greatest weight | [`abi::Ties`] |
 //! | [`Dispatch::Random`] | uniform | |
 //! | [`Dispatch::Hash`] | CRC-32 of the flow modulo the size of the pool (Cao, Wang and Zegura 2000) | |
 //! | [`Dispatch::HashSum`] | sum of its addresses and ports modulo the size of the pool (Guo 2004) | |
 //! | [`Dispatch::Table`] | the consistent table's entry for the CRC-32 (Eisenbud et al. 2016) | |
 //! | [`Dispatch::RandomTwo`] | of two at random the one with least load for its weight (Mitzenmacher 2001) | as Weighted |
 //! | [`Dispatch::Turns`] | each in turn | |
+//! | [`Dispatch::Rounds`] | the slots of a table in turn (Zhang 2002 §2.3, weighted round robin) | |
+//! | [`Dispatch::Lots`] | a random slot of a table (Zhang 2002 §2.3, probabilistic) | |
 //! | [`Dispatch::Soonest`] | least expected time of a flow: round trips of its destination, and its share of the link | lower index |
 //!
 //! Where flows tell of their destinations ([`paths`]), the fastest of the links that are known for the flow's decides before that.
@@ -154,14 +156,14 @@ impl TryFrom<abi::Decision> for Decision {
     }
 }
 
-/// Where no target is chosen by [`Dispatch::Table`].
+/// Where no target is chosen by a table.
 pub static NO_TABLE: Consistent = Consistent {
     target: [abi::NO_TARGET; abi::CONSISTENT_SLOTS],
-    zero: 0,
+    slots: 0,
 };
 
-/// Chooses the target of a new flow: `ab_choose` of `bpf/policy/choose.h`. `table` is that of [`Dispatch::Table`], else
-/// [`NO_TABLE`].
+/// Chooses the target of a new flow: `ab_choose` of `bpf/policy/choose.h`. `table` is that of
+/// [`Dispatch::Table`], [`Dispatch::Rounds`] or [`Dispatch::Lots`], else [`NO_TABLE`].
 pub fn choose(now: &Choice, gauges: &Gauges, table: &Consistent, request: &Request) -> Decision {
     choose_and_race(now, gauges, table, request).0
 }

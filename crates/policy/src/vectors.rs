@@ -34,7 +34,7 @@ pub struct HashVector {
     pub hash: u32,
 }
 
-/// Every scheme that decides by the numbers of the candidates alone: all but that by table.
+/// Every scheme that decides by the numbers of the candidates alone: all but those by a table.
 pub const SCHEMES: [Dispatch; 7] = [
     Dispatch::Weighted,
     Dispatch::Best,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_policy::abi::{
     Addr, CONSISTENT_SLOTS, MAX_LINKS, MAX_TARGETS, SPARE_MAX, STATE_CLOSED, STATE_CONFIRMED,
-    STATE_HAIRPIN, STATE_REPLIED, TIERS_MAX, Target, WEIGHT_MAX, WEIGHT_MIN,
+    STATE_HAIRPIN, STATE_REPLIED, TIERS_MAX, Target, Ties, WEIGHT_MAX, WEIGHT_MIN,
 };
 use anabranch_policy::paths::Known;
 use anabranch_policy::tries::Attempt;
@@ -174,7 +174,9 @@ fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Dec
                 Why::RandomTwo,
             )
         }
-        Dispatch::Table | Dispatch::Soonest => unreachable!("they have tests of their own"),
+        Dispatch::Table | Dispatch::Rounds | Dispatch::Lots | Dispatch::Soonest => {
+            unreachable!("they have tests of their own")
+        }
     };
     let path = by_path(&pool, request);
     let (target, why) = match (dispatch, path) {
@@ -354,6 +356,39 @@ proptest! {
         let after = choose(&choice, &gauges, &table, &request).target;
         prop_assert!(after.is_some() && after != Some(gone));
         prop_assert!(before.target == Some(gone) || after == before.target);
+    }
+
+    #[test]
+    fn random_ties_go_to_the_first_target_from_a_random_one_on(c in candidates(), draw: u32, best: bool) {
+        let dispatch = if best { Dispatch::Best } else { Dispatch::Weighted };
+        // Few loads and weights, so that many are equal.
+        let c: Vec<Candidate> = c.iter().map(|one| Candidate { weight: 1 + one.weight % 2, load: one.load % 2, ..*one }).collect();
+        let (mut choice, gauges) = Choice::among(dispatch, &c);
+        choice.ties = Ties::Random.into();
+        let request = Request { draw, ..Request::default() };
+        let pool: Vec<usize> = (0..c.len()).filter(|i| c[*i].usable).collect();
+        let start = (u64::from(draw) * pool.len() as u64) >> 32;
+        let rotated = pool.iter().cycle().skip(start as usize).take(pool.len());
+        let key = |i: &&usize| match dispatch {
+            Dispatch::Best => (0, u32::MAX - c[**i].weight),
+            _ => (c[**i].load * 2 / c[**i].weight, u32::MAX - c[**i].weight),
+        };
+        let expected = rotated.min_by_key(key).map(|i| *i as u16);
+        prop_assert_eq!(choose(&choice, &gauges, &NO_TABLE, &request).target, expected);
+    }
+
+    #[test]
+    fn slots_are_taken_in_turn_and_an_unusable_one_is_somebody_elses(slots in 1u16..50, turn: u32, unusable in 0u16..5) {
+        let (mut choice, gauges) = Choice::among(Dispatch::Rounds, &all_usable(5));
+        let mut table = table(5);
+        table.slots = slots;
+        let request = Request { draw: turn, ..Request::default() };
+        let expected = (turn % u32::from(slots) % 5) as u16;
+        prop_assert_eq!(choose(&choice, &gauges, &table, &request).target, Some(expected));
+        choice.usable = (0..5).filter(|target| *target != unusable).collect();
+        let target = choose(&choice, &gauges, &table, &request).target;
+        prop_assert!(target != Some(unusable) && target.is_some());
+        prop_assert!(expected == unusable || target == Some(expected));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod carried_way;
 mod dispatched;
 mod none;
 mod response;
+mod server;
 mod st_in;
 mod st_mix;
 mod st_out;
@@ -27,6 +28,7 @@ use serde::{Serialize, Serializer};
 use crate::bandwidth::LinkLoad;
 use crate::link::{Direction, RateNeed};
 use crate::own::OwnPolicy;
+use crate::served::Served;
 
 pub use active::ACTIVE;
 pub use capacity::{CAPACITY, CAPACITY_ALIKE, CAPACITY_AT_ONCE, CAPACITY_TRUSTING, FlowSizes};
@@ -35,6 +37,7 @@ pub use carried_way::CARRIED_WAY;
 pub use dispatched::DISPATCHED;
 pub use none::NONE;
 pub use response::RESPONSE;
+pub use server::{ANSWER_TIME, OPEN_THEN, PEAK, SENT};
 pub use st_in::ST_IN;
 pub use st_mix::{Mixture, ST_MIX};
 pub use st_out::ST_OUT;
@@ -115,6 +118,8 @@ pub enum Taken {
     /// By the balancer, which probes the fixed node over each link again as soon as it has the last answer (Peng's ΔT). The values
     /// are the weights.
     BackToBack(fn(&Observed<'_>) -> u64),
+    /// Of servers, at the end of each window. The least value is the best; the weights follow from the values.
+    EveryWindow(fn(&Served) -> u64),
     /// By an own policy, which sees all links at the end of each period. Each class has its own instance.
     ByPolicy(fn() -> Box<dyn OwnPolicy>),
 }

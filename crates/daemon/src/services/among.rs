@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use anabranch_core::served::Served;
 use anabranch_core::{self as core, Family};
 use anabranch_policy::abi::Gauges;
 
 use super::PlacedServer;
 use super::config::Service;
 
-/// The servers of a family, at the index of their places.
+/// The servers of a family, at the index of their places; `served` says what each did in the last window.
 pub(super) fn members(
     service: &Service,
     servers: &BTreeMap<SocketAddr, PlacedServer>,
     family: Family,
+    served: impl Fn(SocketAddr) -> Served,
 ) -> Vec<Option<core::Member>> {
     let count = servers.values().map(|server| server.id.index() + 1).max();
     let mut members = vec![None; count.unwrap_or(0)];
@@ -27,6 +29,7 @@ pub(super) fn members(
                 is_backup: member.backup,
                 base: 0,
                 endpoint: member.endpoint,
+                served: served(member.endpoint),
             });
         }
     }

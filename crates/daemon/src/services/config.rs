@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anabranch_config::{BadInput, Source, is_name};
+use anabranch_config::{BadInput, Source, Span, is_name};
 use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Policy, ServerAt, ServerPolicy};
 use anabranch_dataplane::services::{Listen, Protocol};
 use anabranch_policy::Dispatch;
-use anabranch_policy::abi::{MAX_SERVICES, Secret};
+use anabranch_policy::abi::{MAX_SERVICES, Secret, Ties};
 use serde::Deserialize;
 
 use super::members::{Member, ServerTable, ServiceCheckTable, members};
@@ -17,6 +18,15 @@ use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
 
 const NAME_CHARS_MAX: usize = 32;
 const SECRET_DIGITS: usize = 32;
+/// Response times and bytes of servers say more about the next requests in short windows (Zhang 2002 tables 5.4 to 5.7).
+const WINDOW: Duration = Duration::from_millis(100);
+const WINDOW_MIN: Duration = Duration::from_millis(10);
+const WINDOW_MAX: Duration = Duration::from_secs(60);
+const TIES: [(&str, Ties); 3] = [
+    ("random", Ties::Random),
+    ("first", Ties::First),
+    ("connections", Ties::ByLoad),
+];
 
 /// A valid configuration of services.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +61,10 @@ pub struct Service {
     pub servers: Vec<Member>,
     /// How connections are distributed over the servers.
     pub policy: ServerPolicy,
+    /// Which of equally good servers is chosen.
+    ties: Ties,
+    /// How long the policy looks at servers before it goes by that; none if it does not.
+    pub window: Option<Duration>,
     /// Key of its hashes; none: of this balancer alone.
     pub secret: Option<Secret>,
     /// What happens to connections of a server that dies.
@@ -75,6 +89,14 @@ impl Service {
     pub fn endpoints(&self) -> impl Iterator<Item = SocketAddr> {
         self.servers.iter().map(|server| server.endpoint)
     }
+
+    /// The policy, with the ties that the file wants.
+    pub fn choosing(&self) -> ServerPolicy {
+        ServerPolicy {
+            ties: self.ties,
+            ..self.policy
+        }
+    }
 }
 
 /// Other keys belong to other roles.
@@ -89,6 +111,8 @@ struct ServiceTable {
     listen: OneOrMore,
     servers: Vec<ServerTable>,
     policy: Option<String>,
+    ties: Option<String>,
+    window: Option<Span>,
     secret: Option<String>,
     #[serde(default)]
     on_failure: OnFailure,
@@ -109,10 +133,10 @@ enum OneOrMore {
 }
 
 impl OneOrMore {
-    fn into_vec(self) -> Vec<Listen> {
+    fn to_vec(&self) -> Vec<Listen> {
         match self {
-            Self::One(one) => vec![one],
-            Self::More(more) => more,
+            Self::One(one) => vec![*one],
+            Self::More(more) => more.clone(),
         }
     }
 }
@@ -228,7 +252,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
             format!("a service's name has 1 to {NAME_CHARS_MAX} letters, digits, '-' and '_'");
         return bad(&[], &allowed);
     }
-    let listen = table.listen.into_vec();
+    let listen = table.listen.to_vec();
     if listen.is_empty() {
         return bad(&["listen"], "one endpoint is wanted at least");
     }
@@ -278,6 +302,10 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(_) => unreachable!("a policy of servers is a service's"),
         Err(problem) => return bad(&["policy"], &problem),
     };
+    let (ties, window) = match details(policy, &table) {
+        Ok(details) => details,
+        Err((key, problem)) => return bad(&[key], &problem),
+    };
     let secret = table.secret.as_deref().map(secret).transpose();
     let secret = match secret {
         Ok(secret) => secret,
@@ -298,10 +326,57 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         listen,
         servers,
         policy,
+        ties,
+        window,
         secret,
         on_failure: table.on_failure,
         devices: table.devices,
     })
+}
+
+/// The details of a policy: ties and window. If one cannot be, the key that says so, and why.
+fn details(
+    policy: ServerPolicy,
+    table: &ServiceTable,
+) -> Result<(Ties, Option<Duration>), (&'static str, String)> {
+    let ties = ties(policy, table.ties.as_deref());
+    let window = window(policy, table.window);
+    Ok((
+        ties.map_err(|problem| ("ties", problem))?,
+        window.map_err(|problem| ("window", problem))?,
+    ))
+}
+
+fn ties(policy: ServerPolicy, word: Option<&str>) -> Result<Ties, String> {
+    let Some(word) = word else {
+        return Ok(policy.ties);
+    };
+    if !policy.compares() {
+        let policy = Policy::Service(policy);
+        return Err(format!(
+            "the policy {policy} compares no servers; leave it out"
+        ));
+    }
+    let known = TIES.iter().find(|(known, _)| *known == word);
+    let allowed = || format!("allowed: {}", TIES.map(|(word, _)| word).join(", "));
+    known.map(|(_, ties)| *ties).ok_or_else(allowed)
+}
+
+fn window(policy: ServerPolicy, window: Option<Span>) -> Result<Option<Duration>, String> {
+    let policy_name = Policy::Service(policy);
+    match (policy.is_measured(), window) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(format!(
+            "the policy {policy_name} goes by no window; leave it out"
+        )),
+        (true, None) => Ok(Some(WINDOW)),
+        (true, Some(Span(window))) if (WINDOW_MIN..=WINDOW_MAX).contains(&window) => {
+            Ok(Some(window))
+        }
+        (true, Some(_)) => Err(format!(
+            "a time from {WINDOW_MIN:?} to {WINDOW_MAX:?} is allowed"
+        )),
+    }
 }
 
 /// 128 bits in hexadecimal: short words would be guessed.
@@ -514,6 +589,22 @@ mod tests {
                 format!("{WEB}on_failure = \"drop\"\n{DEVICES}"),
                 "service.web.on_failure = \"drop\": allowed: reset, keep",
             ),
+            (
+                format!("{WEB}ties = \"first\"\n{DEVICES}"),
+                "service.web.ties = \"first\": the policy RR compares no servers",
+            ),
+            (
+                format!("{WEB}policy = \"LC\"\nties = \"last\"\n{DEVICES}"),
+                "service.web.ties = \"last\": allowed: random, first, connections",
+            ),
+            (
+                format!("{WEB}window = \"1s\"\n{DEVICES}"),
+                "service.web.window = \"1s\": the policy RR goes by no window",
+            ),
+            (
+                format!("{WEB}policy = \"RT\"\nwindow = \"1ms\"\n{DEVICES}"),
+                "service.web.window = \"1ms\": a time from 10ms to 60s is allowed",
+            ),
             (with(server, "[7]"), "service.web.servers[0] = 7: "),
             (
                 format!("{WEB}check = \"ping\"\n{DEVICES}"),
@@ -545,7 +636,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, secret, on_failure, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

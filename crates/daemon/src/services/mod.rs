@@ -15,6 +15,7 @@ mod places;
 mod role;
 mod tell;
 mod ways;
+mod windows;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ pub use config::{Config, Service};
 pub use members::Member;
 use ways::Missing;
 pub(crate) use ways::check;
+use windows::Window;
 
 /// Time between sweeps: at least a tenth of the shortest timer of a connection. Connections that are over may stay a while.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -110,6 +112,8 @@ pub(crate) struct ServicesRole {
     checks: Checking<Subject>,
     /// By name.
     placed: BTreeMap<String, Placed>,
+    /// By name, of services whose policy goes by them.
+    windows: BTreeMap<String, Window>,
 }
 
 impl ServicesRole {
@@ -134,6 +138,7 @@ impl ServicesRole {
             plane,
             host,
             placed: BTreeMap::new(),
+            windows: BTreeMap::new(),
         })
     }
 }

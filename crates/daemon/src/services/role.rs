@@ -218,6 +218,7 @@ impl Role for ServicesRole {
     }
 
     async fn start(&mut self) -> anyhow::Result<()> {
+        self.adopt_windows();
         self.look().await?;
         let troubles: Vec<&str> = self.shell.troubles.met().collect();
         anyhow::ensure!(
@@ -285,8 +286,8 @@ impl Role for ServicesRole {
     fn turn_at(&self) -> Instant {
         let test = self.checks.next_timeout();
         let test = test.map(|test| self.shell.instant(test));
-        let at = self.sweep_at.min(self.watch_at);
-        test.map_or(at, |test| test.min(at))
+        let due = [test, self.window_ends()].into_iter().flatten();
+        due.fold(self.sweep_at.min(self.watch_at), Instant::min)
     }
 
     async fn turn(&mut self) -> anyhow::Result<()> {
@@ -297,6 +298,7 @@ impl Role for ServicesRole {
             self.watch()?;
         }
         self.make_tests();
+        self.end_windows()?;
         if Instant::now() >= self.sweep_at {
             self.sweep();
         }
@@ -336,6 +338,7 @@ impl Role for ServicesRole {
         reply: oneshot::Sender<Response>,
     ) -> anyhow::Result<()> {
         self.config = config;
+        self.adopt_windows();
         self.checks
             .set(self.shell.now(), checked::wanted(&self.config));
         self.look().await?;

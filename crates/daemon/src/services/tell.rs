@@ -135,18 +135,20 @@ impl ServicesRole {
             }
         }
         let gauges = self.plane.gauges(placed.id)?;
+        let policy = service.choosing();
         for family in Family::ALL {
-            let among = members(service, &placed.servers, family);
+            let served = |server| self.served(service, server);
+            let among = members(service, &placed.servers, family, served);
             let told = &mut placed.members[family.index()];
-            if placed.policy != Some(service.policy) || !is_same(told, &among) {
+            if placed.policy != Some(policy) || !is_same(told, &among) {
                 *told = counted_from_now(among, &gauges);
-                let table = service.policy.table(told);
+                let table = policy.table(told);
                 self.plane.set_table(placed.id, family, table.as_deref())?;
             }
-            let choice = service.policy.choice(told);
+            let choice = policy.choice(told);
             self.plane.set_choice(placed.id, family, &choice)?;
         }
-        placed.policy = Some(service.policy);
+        placed.policy = Some(policy);
         Ok(())
     }
 
@@ -168,14 +170,18 @@ impl ServicesRole {
 
     /// The same for all services, after a change of anything but places and routes.
     pub(super) fn tell_again(&mut self) -> anyhow::Result<()> {
-        let mut placed = std::mem::take(&mut self.placed);
-        for service in self.config.services.clone() {
-            if let Some(now) = placed.get_mut(&service.name) {
-                self.tell_service(&service, now)?;
-            }
-        }
-        self.placed = placed;
-        Ok(())
+        let mut services = self.config.services.clone().into_iter();
+        services.try_for_each(|service| self.tell_service_again(&service))
+    }
+
+    /// The same for one.
+    pub(super) fn tell_service_again(&mut self, service: &Service) -> anyhow::Result<()> {
+        let Some(mut placed) = self.placed.remove(&service.name) else {
+            return Ok(());
+        };
+        let told = self.tell_service(service, &mut placed);
+        self.placed.insert(service.name.clone(), placed);
+        told
     }
 
     /// Why a server takes no new connections; none if it does.

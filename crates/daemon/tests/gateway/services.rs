@@ -1,8 +1,10 @@
 //! A gateway that is a service, too: three web servers behind one address, asked by real clients from the internet, while LAN hosts use
 //! the links.
 
+use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -30,6 +32,7 @@ anabranch_testbed::in_both_families!(
     a_range_of_ports_leads_to_the_same_ports_of_servers,
     a_client_of_udp_hears_that_no_program_has_the_port,
     all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address,
+    a_slow_server_is_avoided_by_what_was_measured,
 );
 
 const SERVERS: u8 = 3;
@@ -503,6 +506,61 @@ fn all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address(family:
             .all(|server| *server == other[0] && *server != one[0]),
         "{other:?}"
     );
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// A web server whose page takes this long.
+fn httpd(server: &Namespace, folder: &Path, at: SocketAddr, takes: Duration) -> Child {
+    let scripts = folder.join("cgi-bin");
+    std::fs::create_dir(&scripts).unwrap();
+    let page = scripts.join("page");
+    let script = format!(
+        "#!/bin/sh\nsleep {}\nprintf 'Content-Type: text/plain\\r\\n\\r\\n%s' page\n",
+        takes.as_secs_f64()
+    );
+    std::fs::write(&page, script).unwrap();
+    std::fs::set_permissions(&page, Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("busybox");
+    command.args(["httpd", "-f", "-p", &at.to_string(), "-h"]);
+    command.arg(folder);
+    let child = server.spawn(command).unwrap();
+    until("busybox listens", || server.connect(at, DEADLINE).is_ok());
+    child
+}
+
+fn a_slow_server_is_avoided_by_what_was_measured(family: Family) {
+    const ASKED: u64 = 150;
+    let site = Site::new(family);
+    let at = |number: u8| SocketAddr::new(site.address(number, 2), 8081);
+    let takes = [50, 0, 0].map(Duration::from_millis);
+    let _httpd: Vec<Child> = (0..SERVERS)
+        .zip(&site.servers)
+        .zip(takes)
+        .map(|((number, server), takes)| {
+            let folder = site.rig.gateway.dir.path().join(format!("srv{number}"));
+            httpd(server, &folder, at(number), takes)
+        })
+        .collect();
+    let listen = SocketAddr::new(site.vip().ip(), 81);
+    let servers: Vec<String> = (0..SERVERS).map(|number| at(number).to_string()).collect();
+    site.add(&format!(
+        "[service.pages]\nlisten = \"{listen}\"\nservers = {servers:?}\npolicy = \"EWMA\"\n"
+    ));
+    let daemon = site.rig.start_up();
+    let mut command = Command::new("curl");
+    let url = format!("http://{listen}/cgi-bin/page?[1-{ASKED}]");
+    command
+        .args(["-s", "-w", "\n", "--max-time", "5"])
+        .args(["-H", "Connection: close", &url])
+        .stdout(Stdio::piped());
+    let pages = said(site.rig.internet.spawn(command).unwrap());
+    assert_eq!(pages.matches("page").count() as u64, ASKED, "{pages}");
+    let opened: Vec<u64> = self::servers(&daemon, "pages")
+        .iter()
+        .map(|one| one.opened)
+        .collect();
+    assert_eq!(opened.iter().sum::<u64>(), ASKED);
+    assert!(opened[0] < ASKED / 6, "{opened:?}");
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -20,7 +20,9 @@ use std::{
 };
 
 use anabranch_core::{Family, Time, passive::Evidence};
-use anabranch_policy::abi::{self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Secret};
+use anabranch_policy::abi::{
+    self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Meter, Secret,
+};
 use aya::{maps::lpm_trie::Key, programs::TcAttachType};
 
 use crate::{
@@ -271,6 +273,21 @@ impl Services {
             waits_since: (seen.asked_ns > seen.heard_ns).then(|| Time::from_nanos(seen.asked_ns)),
         });
         Ok((now, of_servers.collect()))
+    }
+
+    /// What a server has done since the maps were made, all CPUs added up.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn meter(&self, service: ServiceId, id: ServerId) -> Result<Meter, Error> {
+        let read = self.object.meters.get(&server_place(service, id), 0);
+        let mut sum = Meter::default();
+        for one in read.map_err(Error::map("service_meters"))?.iter() {
+            sum.sent_bytes += one.sent_bytes;
+            sum.answers += one.answers;
+            sum.answering_us += one.answering_us;
+        }
+        Ok(sum)
     }
 
     /// Why packets left, all CPUs added up.

@@ -43,6 +43,7 @@ pub struct Object {
     pub names: Array<MapData, abi::ClassName>,
     pub gauges: Array<MapData, abi::Gauges>,
     pub evidence: Array<MapData, abi::Evidences>,
+    pub meters: PerCpuArray<MapData, abi::Meter>,
     pub reasons: PerCpuArray<MapData, u64>,
 }
 
@@ -65,6 +66,7 @@ impl Object {
             names: take(&mut bpf, "service_names")?,
             gauges: take(&mut bpf, "service_gauges")?,
             evidence: take(&mut bpf, "service_evidence")?,
+            meters: take(&mut bpf, "service_meters")?,
             reasons: take(&mut bpf, "service_reasons")?,
             bpf,
         };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anabranch_core::catalogue::{self, TargetKind};
-use anabranch_core::{Family, Member, Policy};
+use anabranch_core::{Family, Member, Policy, served::Served};
 use anabranch_dataplane::{
     Ran,
     services::{Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services, Swept},
@@ -185,6 +185,7 @@ impl Rig {
                 is_backup: false,
                 base: 0,
                 endpoint: server(family, number),
+                served: Served::default(),
             });
         }
         let (choice, table) = (policy.choice(&members), policy.table(&members));
@@ -442,10 +443,109 @@ fn least_connections_go_by_what_is_still_open() {
             .dst()
     };
     let first: Vec<_> = (4000..4003).map(|port| opens(&mut rig, port)).collect();
-    assert_eq!(first, [0, 1, 2].map(|number| server(family, number)));
+    let all = [0, 1, 2].map(|number| server(family, number));
+    assert_eq!(BTreeSet::from_iter(&first), BTreeSet::from_iter(&all));
     rig.client_sends(&tcp(client(family, 4001), web(family), "R", 2, 0));
-    assert_eq!(opens(&mut rig, 4003), server(family, 1));
-    assert_eq!(opens(&mut rig, 4004), server(family, 0));
+    assert_eq!(opens(&mut rig, 4003), first[1]);
+}
+
+#[test]
+fn slots_are_taken_in_turn_or_by_lot_and_ties_are_broken_at_random() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let mut count = |policy, usable: &[u16]| {
+        rig.choose_by(policy, family, usable);
+        let mut met = vec![0; SERVERS.into()];
+        for port in 0..300 {
+            let syn = tcp(client(family, 4000 + port), web(family), "S", 1, 0);
+            let chosen = rig.client_sends(&syn).dst();
+            let number = (0..SERVERS).find(|number| server(family, *number) == chosen);
+            met[usize::from(number.unwrap())] += 1;
+            // What is over counts for nobody.
+            rig.client_sends(&tcp(client(family, 4000 + port), web(family), "R", 2, 0));
+        }
+        met
+    };
+    assert_eq!(count("WRR", &[0, 1, 2]), [100, 100, 100]);
+    assert_eq!(count("WRR", &[0, 2]), [150, 0, 150]);
+    for policy in ["weighted random", "LC", "CONN"] {
+        let met = count(policy, &[0, 1, 2]);
+        assert!(
+            met.iter().all(|one| (60..=140).contains(one)),
+            "{policy}: {met:?}"
+        );
+    }
+}
+
+#[test]
+fn bytes_and_answers_of_a_server_are_counted_and_a_request_once() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let from = client(family, 4000);
+    let ask = |seq, ack, data: &[u8]| tcp(from, web(family), "A", seq, ack).payload(data);
+    let at = rig.client_sends(&tcp(from, web(family), "S", 1, 0)).dst();
+    let answer = |seq, ack, data: &[u8]| tcp(at, from, "A", seq, ack).payload(data);
+    let meter = |rig: &mut Rig| {
+        rig.services()
+            .meter(WEB, ServerId(place(family, 0)))
+            .unwrap()
+    };
+
+    rig.server_sends(&tcp(at, from, "SA", 100, 2));
+    rig.client_sends(&ask(2, 101, b""));
+    rig.client_sends(&ask(2, 101, b"GET /"));
+    rig.client_sends(&ask(7, 101, b" HTTP/1.1"));
+    rig.server_sends(&answer(101, 16, b""));
+    assert_eq!(
+        meter(&mut rig).answers,
+        0,
+        "neither a SYN/ACK nor an ACK is an answer"
+    );
+    rig.server_sends(&answer(101, 16, b"HTTP/1.1"));
+    rig.server_sends(&answer(109, 16, b" 200"));
+    let first = meter(&mut rig);
+    assert_eq!(first.answers, 1);
+    assert_eq!(first.sent_bytes, 40 + 40 + 48 + 44);
+    assert!(
+        first.answering_us > 0 && first.answering_us < 10_000_000,
+        "{}",
+        first.answering_us
+    );
+
+    rig.client_sends(&ask(2, 101, b"GET /"));
+    rig.server_sends(&answer(113, 16, b" OK"));
+    assert_eq!(
+        meter(&mut rig).answers,
+        1,
+        "the request was sent again, before its answer was heard"
+    );
+    rig.client_sends(&ask(16, 116, b"GET /more"));
+    rig.server_sends(&answer(116, 25, b"HTTP/1.1"));
+    rig.client_sends(&tcp(from, web(family), "FA", 25, 124));
+    rig.server_sends(&tcp(at, from, "FA", 124, 26));
+    assert_eq!(
+        meter(&mut rig).answers,
+        2,
+        "a FIN is no request and no answer"
+    );
+}
+
+#[test]
+fn the_first_datagram_of_a_flow_is_a_request() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Udp]);
+    let (family, from) = (Family::V6, client(Family::V6, 4000));
+    let at = rig
+        .client_sends_frame(udp(from, web(family), b"?").frame())
+        .dst();
+    for _ in 0..2 {
+        rig.server_sends_frame(&udp(at, from, b"!").frame());
+        rig.client_sends_frame(udp(from, web(family), b"?").frame());
+    }
+    let place =
+        (0..2 * SERVERS).find(|one| rig.services().meter(WEB, ServerId(*one)).unwrap().answers > 0);
+    let meter = rig.services().meter(WEB, ServerId(place.unwrap())).unwrap();
+    assert_eq!((meter.answers, meter.sent_bytes), (1, 2 * 49));
 }
 
 #[test]
