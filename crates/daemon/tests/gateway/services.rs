@@ -25,6 +25,7 @@ anabranch_testbed::in_both_families!(
     a_server_that_does_not_answer_gets_no_connections_until_it_does,
     a_server_that_dies_under_load_gets_no_connection_after_a_second,
     clients_of_a_machine_that_died_are_told_and_no_others,
+    a_client_whom_no_server_answers_takes_none_out_of_use,
     who_is_drained_keeps_its_connections_and_gets_no_more,
     dig_is_answered_by_udp_and_tcp_through_a_kill_of_the_daemon,
     servers_find_the_path_mtu_of_clients_behind_a_router,
@@ -389,15 +390,19 @@ fn a_server_that_does_not_answer_gets_no_connections_until_it_does(family: Famil
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
+fn checks_pass(daemon: &Daemon) {
+    until("the checks pass", || {
+        let is_up =
+            |server: &ServerStatus| server.check.as_ref().is_some_and(|one| one.state == "up");
+        servers(daemon, "web").iter().all(is_up)
+    });
+}
+
 /// A process that ends refuses connections; a machine that ends is silent.
 fn a_server_that_dies_under_load_gets_no_connection_after_a_second(family: Family) {
     let site = Site::new(family);
     let daemon = site.rig.start_up();
-    until("the checks pass", || {
-        let is_up =
-            |server: &ServerStatus| server.check.as_ref().is_some_and(|one| one.state == "up");
-        servers(&daemon, "web").iter().all(is_up)
-    });
+    checks_pass(&daemon);
     let _load = site.curl_pages(1_000_000, &["--parallel", "--parallel-immediate"]);
     let loaded = |more| {
         let before = opened(&daemon);
@@ -432,6 +437,31 @@ fn clients_of_a_machine_that_died_are_told_and_no_others(family: Family) {
     }
     let active = || servers(&daemon, "echo").into_iter().map(|one| one.active);
     assert_eq!(active().collect::<Vec<_>>(), [2, 0, 2]);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// Its SYNs cast doubt on every server: nobody hears an answer to them.
+fn a_client_whom_no_server_answers_takes_none_out_of_use(family: Family) {
+    let site = Site::new(family);
+    let daemon = site.rig.start_up();
+    checks_pass(&daemon);
+    let source = match family {
+        Family::V4 => "ip saddr",
+        Family::V6 => "ip6 saddr",
+    };
+    let client = site.held().local_addr().unwrap().ip();
+    let drop = format!(
+        "table inet shun {{\nchain input {{ type filter hook input priority 0; {source} {client} drop; }}\n}}"
+    );
+    for server in &site.servers {
+        server.nft(&drop).unwrap();
+    }
+    for _ in 0..SERVERS {
+        // The SYN is sent again after a second.
+        let within = Duration::from_millis(1500);
+        assert!(site.rig.internet.connect(site.vip(), within).is_err());
+        assert!(servers(&daemon, "web").iter().all(|server| server.usable));
+    }
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
