@@ -6,6 +6,9 @@
  * A connection is one of TCP, or the datagrams of UDP between a client's endpoint and a virtual one. It has two entries of one map, like a flow of the gateway. In both, `remote` is the client. `local` is the virtual
  * endpoint on the client's side, and the server's endpoint on the server's side. Each entry has the replacement for `local` in its
  * direction.
+ *
+ * If its server answers the client itself (AB_CONNECTION_DIRECT), a connection is the client's entry alone, and is followed by what
+ * the client sends.
  */
 #ifndef ANABRANCH_SERVICE_H
 #define ANABRANCH_SERVICE_H
@@ -39,7 +42,8 @@ enum ab_server_flags {
 	AB_SERVER_DRAINED = 1 << 1, /* somebody has ordered that it takes no new connections */
 	AB_SERVER_FAILED = 1 << 2,  /* its check says that it does not work */
 	/* `sweep_connections` reads this one. */
-	AB_SERVER_DEAD = 1 << 3, /* its connections end */
+	AB_SERVER_DEAD = 1 << 3,   /* its connections end */
+	AB_SERVER_DIRECT = 1 << 4, /* it has the virtual address, too, and answers its clients itself */
 };
 
 /* A server, at AB_SERVER_PLACE. It keeps its place as long as it has connections. */
@@ -95,6 +99,7 @@ enum ab_connection_state {
 	AB_CONNECTION_FIN_CLIENT = 1 << 2,
 	AB_CONNECTION_FIN_SERVER = 1 << 3,
 	AB_CONNECTION_CLOSED = 1 << 4, /* by both ends, or reset: counted as closed, and kept for late segments */
+	AB_CONNECTION_DIRECT = 1 << 5, /* its server answers the client itself */
 };
 
 struct ab_connection {
@@ -110,7 +115,7 @@ struct ab_connection {
 	__u8 zero;
 	__u32 ifindex;	   /* that device */
 	__u32 state;	   /* client's entry; server's entry, UDP: AB_CONNECTION_ANSWERED */
-	__u32 end;	   /* server's entry: highest sequence number sent, plus one */
+	__u32 end;	   /* server's entry, or client's of a direct one: highest sequence number sent, plus one */
 	__u32 ack;	   /* server's entry: the client's next byte, by what the server has acknowledged */
 	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
 	/* Server's entry: when the request came that it has not answered, in microseconds; 0: there is none. Client's entry: what

@@ -30,6 +30,28 @@ static __always_inline __u32 ab_connection_learn(__u32 state, int by_server, __u
 	return learned & ~state;
 }
 
+/* The client's segments of a direct connection are believed this far from those before. */
+#define AB_DIRECT_WINDOW (1 << 16)
+
+/* Whether a segment of the client's is its own, by a number that others do not know; `reached` is that of its next. */
+static __always_inline int ab_connection_is_near(__u32 number, __u32 reached)
+{
+	return number - reached + AB_DIRECT_WINDOW <= 2 * AB_DIRECT_WINDOW;
+}
+
+/*
+ * The bits that a client's own segment adds where those of the server are not seen. The client goes on only after an answer. Its FIN
+ * ends the connection, as far as it is counted: what the server still sends is acknowledged, which keeps the entry.
+ */
+static __always_inline __u32 ab_connection_learn_direct(__u32 state, __u8 flags)
+{
+	if (flags & AB_TCP_SYN)
+		return 0;
+	if (flags & (AB_TCP_FIN | AB_TCP_RST))
+		return AB_CONNECTION_CLOSED & ~state;
+	return (AB_CONNECTION_ANSWERED | AB_CONNECTION_ESTABLISHED) & ~state;
+}
+
 /* The bits that a datagram of UDP adds to `state`. */
 static __always_inline __u32 ab_connection_learn_udp(__u32 state, int by_server)
 {

@@ -97,16 +97,21 @@ __noinline int note_signs(__u32 service, __u32 server)
 	return 0;
 }
 
-/* Adds what a packet shows to the state. Only the CPU that sets CLOSED counts the connection as closed. */
-static __always_inline void learn(struct ab_connection *client, __u8 proto, int by_server, __u8 flags)
+/* Adds bits to the state. Only the CPU that sets CLOSED counts the connection as closed. */
+static __always_inline void add_to_state(struct ab_connection *client, __u32 learned)
 {
-	__u32 learned = proto == IPPROTO_UDP ? ab_connection_learn_udp(client->state, by_server)
-					     : ab_connection_learn(client->state, by_server, flags);
 	if (!learned)
 		return;
 	__u32 before = __sync_fetch_and_or(&client->state, learned);
 	if (learned & ~before & AB_CONNECTION_CLOSED)
 		service_gauge_add(client->service, client->server, 0, 1);
+}
+
+/* Adds what a packet shows to the state. */
+static __always_inline void learn(struct ab_connection *client, __u8 proto, int by_server, __u8 flags)
+{
+	add_to_state(client, proto == IPPROTO_UDP ? ab_connection_learn_udp(client->state, by_server)
+						  : ab_connection_learn(client->state, by_server, flags));
 }
 
 /* Removes the connection with these keys from the table. */
@@ -181,19 +186,21 @@ static __always_inline int is_free(struct service_room *room)
 	return 1;
 }
 
-/* Writes both entries of room->connection, under the keys in the room. Returns 0, or the reason of failure. */
+/* Writes the entries of room->connection, under the keys in the room. Returns 0, or the reason of failure. */
 __noinline int insert_connection(const struct ab_server *server)
 {
 	struct service_room *room = service_room();
 	if (!room || !server)
 		return AB_SERVICE_REASON_UNSENT;
 	struct ab_connection *fresh = &room->connection;
-	if (!is_free(room))
-		return AB_SERVICE_REASON_PORT_TAKEN;
 	fresh->other_local = room->client.local;
 	fresh->other_port = room->client.local_port;
-	if (bpf_map_update_elem(&connections, &room->server, fresh, BPF_ANY))
-		return AB_SERVICE_REASON_TABLE_FULL;
+	if (!(fresh->state & AB_CONNECTION_DIRECT)) {
+		if (!is_free(room))
+			return AB_SERVICE_REASON_PORT_TAKEN;
+		if (bpf_map_update_elem(&connections, &room->server, fresh, BPF_ANY))
+			return AB_SERVICE_REASON_TABLE_FULL;
+	}
 	fresh->other_local = server->address;
 	fresh->other_port = room->server.local_port;
 	if (!bpf_map_update_elem(&connections, &room->client, fresh, BPF_NOEXIST)) {

@@ -29,11 +29,13 @@ static __noinline __u32 error_to_server(struct __sk_buff *skb, struct service_ro
 	const struct ab_connection *client = find_connection(&room->client);
 	if (!client)
 		return AB_SERVICE_REASON_NOT_OURS;
+	__u32 is_direct = client->state & AB_CONNECTION_DIRECT;
 	turn_key(&room->server, &room->client, client);
 	const struct ab_connection *server = find_connection(&room->server);
-	if (!server || !is_under_way(skb, p, q, server->end))
+	/* What a server has sent directly, only it knows. */
+	if (is_direct ? !icmp_sum_holds(skb, p) : !server || !is_under_way(skb, p, q, server->end))
 		return AB_SERVICE_REASON_BAD_ERROR;
-	if (rewrite_quote(skb, p, INBOUND, &client->other_local, client->other_port))
+	if (!is_direct && rewrite_quote(skb, p, INBOUND, &client->other_local, client->other_port))
 		return AB_SERVICE_REASON_UNSENT;
 	__u32 reason = send_to_server(skb, p, client, p->dport);
 	return reason == AB_SERVICE_REASON_TO_SERVER ? AB_SERVICE_REASON_ERROR_TO_SERVER : reason;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Sends packets to a server or a client. The client's packets go to where user space says that the server is. The server's go back
+ * Sends packets to a server or a client. The client's packets go to where user space says that the server is, of a direct connection
+ * as they are: the server has the virtual address, too, and its answers do not come by here. The server's others go back
  * by the device, and to the hardware address, from which the client's packets came: with several links, no route of the host would
  * lead there.
  */
@@ -61,12 +62,14 @@ static __always_inline __u32 send_to_server(struct __sk_buff *skb, struct packet
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
 	if (!server || !server->ifindex)
 		return AB_SERVICE_REASON_NO_WAY;
-	if (p->ttl <= 1)
+	__u32 is_direct = client->state & AB_CONNECTION_DIRECT;
+	if (p->ttl <= 1 && !is_direct)
 		return AB_SERVICE_REASON_TTL;
 	__u32 bad = fit_device(skb, p, server->ifindex);
 	if (bad)
 		return bad;
-	if (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, INBOUND, &client->other_local, port))
+	if (!is_direct &&
+	    (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, INBOUND, &client->other_local, port)))
 		return AB_SERVICE_REASON_UNSENT;
 	if (server->flags & AB_SERVER_POINT_TO_POINT)
 		bpf_redirect(server->ifindex, 0);

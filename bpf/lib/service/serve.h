@@ -119,6 +119,10 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	fresh->service = service;
 	fresh->server = target;
 	fresh->ack = room->packet.end;
+	if (server->flags & AB_SERVER_DIRECT) {
+		fresh->state = AB_CONNECTION_DIRECT;
+		fresh->end = room->packet.end;
+	}
 	make_connection_key(&room->server, room->packet.proto, AB_SIDE_SERVER, &server->address,
 			    server->port ?: room->packet.dport, &room->packet.src, room->packet.sport);
 	return insert_connection(server);
@@ -133,6 +137,18 @@ static __always_inline int is_replaced(const struct service_room *room, const st
 	    (state & (AB_CONNECTION_ANSWERED | AB_CONNECTION_CLOSED)) == AB_CONNECTION_ANSWERED)
 		return 0;
 	return ab_connection_gives_way(state, AB_TCP_SYN, takes_new(room, client));
+}
+
+/* Follows a direct connection by what its client sends. */
+static __always_inline void follow_directly(const struct packet *p, struct ab_connection *client)
+{
+	client->seen_ns = tick_ns();
+	if (p->proto == IPPROTO_UDP && client->packets)
+		add_to_state(client, ab_connection_learn_direct(client->state, 0));
+	if (p->proto == IPPROTO_UDP || !p->has_ports_header || !ab_connection_is_near(p->seq, client->end))
+		return;
+	client->end = p->end;
+	add_to_state(client, ab_connection_learn_direct(client->state, p->tcp_flags));
 }
 
 /* Handles a client's packet to the virtual endpoint of a service. */
@@ -160,11 +176,16 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 		if (!client)
 			return AB_SERVICE_REASON_TABLE_FULL;
 	}
-	/* What may be forged keeps no connection alive. */
-	if (is_same_way(client, &room->connection) || follow_client(room, client))
-		client->seen_ns = tick_ns();
-	learn(client, p->proto, 0, believed_flags(room, client));
-	hear_client(room, client);
+	__u32 is_direct = client->state & AB_CONNECTION_DIRECT;
+	if (is_direct) {
+		follow_directly(p, client);
+	} else {
+		/* What may be forged keeps no connection alive. */
+		if (is_same_way(client, &room->connection) || follow_client(room, client))
+			client->seen_ns = tick_ns();
+		learn(client, p->proto, 0, believed_flags(room, client));
+		hear_client(room, client);
+	}
 	count_packet(skb, p, client);
 	__u32 bad = begin_datagram(p);
 	if (bad)
@@ -173,7 +194,8 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 	if (p->end != p->seq)
 		room->signs |= is_first_syn(p) ? SIGN_SYN : SIGN_DATA;
 	__u32 reason = send_to_server(skb, p, client, client->other_port);
-	if (room->signs && reason == AB_SERVICE_REASON_TO_SERVER)
+	/* Whether a server answers directly is not seen. */
+	if (room->signs && !is_direct && reason == AB_SERVICE_REASON_TO_SERVER)
 		note_signs(client->service, client->server);
 	return reason;
 }

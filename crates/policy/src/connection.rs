@@ -35,6 +35,16 @@ pub fn after_datagram(state: u32, sender: Sender) -> u32 {
     state | ffi::ab_connection_learn_udp(state, sender == Sender::Server)
 }
 
+/// `state` after a client's own segment where those of the server are not seen.
+pub fn after_direct(state: u32, flags: u8) -> u32 {
+    state | ffi::ab_connection_learn_direct(state, flags)
+}
+
+/// Whether a client's segment with this number is its own, where `reached` is that of its next.
+pub fn is_near(number: u32, reached: u32) -> bool {
+    ffi::ab_connection_is_near(number, reached)
+}
+
 /// How long nothing may be seen of a connection of this IP protocol before it is forgotten.
 pub fn timer(protocol: u8, state: u32) -> Duration {
     Duration::from_nanos(ffi::ab_connection_timer_ns(protocol, state))
@@ -115,6 +125,23 @@ mod tests {
             assert_eq!(is_reset(state, number, 1000), is_reset_now, "{number}");
         }
         assert!(is_reset(answered, 5, u32::MAX));
+    }
+
+    #[test]
+    fn a_direct_connection_is_established_when_the_client_goes_on_and_over_by_its_fin_or_reset() {
+        let run = |flags: &[u8]| {
+            flags
+                .iter()
+                .fold(0, |state, flags| after_direct(state, *flags))
+        };
+        assert_eq!(run(&[SYN, SYN]), 0);
+        let established = CONNECTION_ANSWERED | CONNECTION_ESTABLISHED;
+        assert_eq!(run(&[SYN, ACK]), established);
+        for end in [FIN | ACK, RST] {
+            assert_eq!(run(&[SYN, ACK, end]), established | CONNECTION_CLOSED);
+        }
+        assert!(is_near(1000, 1000) && is_near(0, 1000) && is_near(9, u32::MAX));
+        assert!(!is_near(1000 + 0x1_0001, 1000) && !is_near(1 << 31, 1000));
     }
 
     proptest! {

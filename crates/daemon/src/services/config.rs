@@ -65,6 +65,8 @@ pub struct Service {
     ties: Ties,
     /// How long the policy looks at servers before it goes by that; none if it does not.
     pub window: Option<Duration>,
+    /// How packets reach the servers.
+    pub forwarding: Forwarding,
     /// Key of its hashes; none: of this balancer alone.
     pub secret: Option<Secret>,
     /// What happens to connections of a server that dies.
@@ -99,6 +101,17 @@ impl Service {
     }
 }
 
+/// How a client's packets reach its server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forwarding {
+    /// They get the server's address; its answers come back through this host.
+    #[default]
+    Nat,
+    /// As they are: the server has the virtual address, too, and answers by its own routes.
+    Direct,
+}
+
 /// Other keys belong to other roles.
 #[derive(Debug, Deserialize)]
 struct File {
@@ -116,6 +129,8 @@ struct ServiceTable {
     secret: Option<String>,
     #[serde(default)]
     on_failure: OnFailure,
+    #[serde(default)]
+    forwarding: Forwarding,
     #[serde(default)]
     check: ServiceCheckTable,
     #[serde(default)]
@@ -297,6 +312,18 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         let problem = format!("{listen} is of another family than every server");
         return bad(&["listen"], &problem);
     }
+    let ports: BTreeSet<[u16; 2]> = listen.iter().map(|one| one.ports).collect();
+    let keeps_port =
+        |server: &SocketAddr| server.port() == 0 || ports.iter().eq([&[server.port(); 2]]);
+    if table.forwarding == Forwarding::Direct
+        && let Some(server) = servers.iter().find(|server| !keeps_port(server))
+    {
+        let problem = format!(
+            "{server}: forwarding = \"direct\" leaves the port that clients called: write \"{}\"",
+            ServerAt(SocketAddr::new(server.ip(), 0))
+        );
+        return bad(&["servers"], &problem);
+    }
     let policy = match catalogue::configured(TargetKind::Server, table.policy.as_deref()) {
         Ok(Policy::Service(policy)) => policy,
         Ok(_) => unreachable!("a policy of servers is a service's"),
@@ -306,6 +333,13 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(details) => details,
         Err((key, problem)) => return bad(&[key], &problem),
     };
+    if table.forwarding == Forwarding::Direct && policy.is_measured() {
+        let problem = format!(
+            "forwarding = \"direct\" shows nothing of the answers by which {} goes",
+            Policy::Service(policy)
+        );
+        return bad(&["policy"], &problem);
+    }
     let secret = table.secret.as_deref().map(secret).transpose();
     let secret = match secret {
         Ok(secret) => secret,
@@ -328,6 +362,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         policy,
         ties,
         window,
+        forwarding: table.forwarding,
         secret,
         on_failure: table.on_failure,
         devices: table.devices,
@@ -605,6 +640,18 @@ mod tests {
                 format!("{WEB}policy = \"RT\"\nwindow = \"1ms\"\n{DEVICES}"),
                 "service.web.window = \"1ms\": a time from 10ms to 60s is allowed",
             ),
+            (
+                format!("{WEB}forwarding = \"direct\"\npolicy = \"RT\"\n{DEVICES}"),
+                "service.web.policy = \"RT\": forwarding = \"direct\" shows nothing of the answers",
+            ),
+            (
+                format!("{WEB}forwarding = \"tunnel\"\n{DEVICES}"),
+                "service.web.forwarding = \"tunnel\": ",
+            ),
+            (
+                format!("{WEB}forwarding = \"direct\"\n{DEVICES}").replace("11:80", "11:8080"),
+                "10.0.0.11:8080: forwarding = \"direct\" leaves the port that clients called",
+            ),
             (with(server, "[7]"), "service.web.servers[0] = 7: "),
             (
                 format!("{WEB}check = \"ping\"\n{DEVICES}"),
@@ -636,7 +683,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, forwarding, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anabranch_core::{Family, ServerAt};
-use anabranch_dataplane::services::{Server, ServerId, ServiceId};
+use anabranch_dataplane::services::{Server, ServerId, ServerPath, ServiceId};
 use anabranch_policy::abi::Secret;
 use anyhow::Context;
 
 use super::among::{counted_from_now, is_same, members};
 use super::checked::subject;
-use super::config::Service;
+use super::config::{Forwarding, Service};
 use super::members::Member;
 use super::places::places;
+use super::ways::Missing;
 use super::{Placed, PlacedServer, ServicesRole, active, ways};
 use crate::config::SERVICE;
 use crate::observe::Snapshot;
@@ -93,7 +94,7 @@ impl ServicesRole {
             let placed = PlacedServer {
                 id: server,
                 opened_before: before.map_or(opened, |one| one.opened_before),
-                way: ways::way(&self.host.netlink, host, endpoint.ip()).await?,
+                way: self.way(service, host, endpoint).await?,
                 is_drained: before.is_some_and(|one| one.is_drained),
                 is_used: was.is_none_or(|was| was.is_used),
                 is_dead: was.is_some_and(|was| was.is_dead),
@@ -106,6 +107,24 @@ impl ServicesRole {
             servers,
             policy: former.as_ref().and_then(|former| former.policy),
             members: former.map(|former| former.members).unwrap_or_default(),
+        })
+    }
+
+    /// The route to a server that its service can use.
+    async fn way(
+        &self,
+        service: &Service,
+        host: &Snapshot,
+        endpoint: SocketAddr,
+    ) -> anyhow::Result<Result<ServerPath, Missing>> {
+        let way = ways::way(&self.host.netlink, host, endpoint.ip()).await?;
+        let is_beside = |path: &ServerPath| path.next_hop == Some(endpoint.ip());
+        Ok(match service.forwarding {
+            Forwarding::Direct => way.and_then(|path| match is_beside(&path) {
+                true => Ok(path),
+                false => Err(Missing::Router),
+            }),
+            Forwarding::Nat => way,
         })
     }
 
@@ -129,6 +148,7 @@ impl ServicesRole {
                 is_drained: server.is_drained,
                 has_failed,
                 is_dead: server.is_dead && has_failed,
+                is_direct: service.forwarding == Forwarding::Direct,
             };
             if known[server.id.index()] != Some(told) {
                 self.plane.set_server(placed.id, server.id, Some(told))?;

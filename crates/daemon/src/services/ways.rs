@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use anabranch_core::ServerAt;
 use anabranch_dataplane::services::ServerPath;
 use anyhow::Context;
 use futures_util::TryStreamExt;
@@ -10,7 +11,7 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
 
-use super::config::Config;
+use super::config::{Config, Forwarding};
 use crate::config::SERVICE;
 use crate::error::BadInput;
 use crate::observe::{HostRoute, Netlink, Prefix, RouteKind, Snapshot};
@@ -28,6 +29,10 @@ pub enum Missing {
     Own,
     #[error("its device is down or has no carrier")]
     Carrier,
+    #[error(
+        "it is behind a router, and forwarding = \"direct\" wants it on a network of this host"
+    )]
+    Router,
 }
 
 /// The next hop to a server, as the host would forward packets there.
@@ -94,6 +99,16 @@ fn is_specific(route: &HostRoute, server: IpAddr) -> bool {
     length > 0 && route.kind == RouteKind::Unicast && route.prefix.overlaps(Prefix::host(server))
 }
 
+/// Whether the most specific route to a server has a next hop. Of a server without a route nothing is known yet.
+fn is_behind_router(host: &Snapshot, server: IpAddr) -> bool {
+    let routes = host
+        .routes
+        .iter()
+        .filter(|route| is_specific(route, server));
+    let route = routes.max_by_key(|route| route.prefix.length);
+    route.is_some_and(|route| route.hops.iter().any(|hop| hop.via.is_some()))
+}
+
 fn router(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(RouteAddress::Inet(v4)) => Some((*v4).into()),
@@ -118,6 +133,20 @@ pub(crate) fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
             known.join(", ")
         );
         return Err(config.bad(SERVICE, problem));
+    }
+    for service in &config.services {
+        let mut servers = service.endpoints();
+        let far = servers.find(|server| {
+            service.forwarding == Forwarding::Direct && is_behind_router(host, server.ip())
+        });
+        if let Some(server) = far {
+            let problem = format!(
+                "{}: {}; \"nat\" has no such limit",
+                ServerAt(server),
+                Missing::Router
+            );
+            return Err(config.bad(&format!("{SERVICE}.{}.servers", service.name), problem));
+        }
     }
     let Some(gateway) = &config.gateway else {
         return Ok(());

@@ -31,6 +31,8 @@ anabranch_testbed::in_both_families!(
     servers_find_the_path_mtu_of_clients_behind_a_router,
     long_datagrams_come_and_go_in_fragments,
     a_range_of_ports_leads_to_the_same_ports_of_servers,
+    servers_that_answer_clients_themselves_are_given_their_packets,
+    a_server_behind_a_router_is_refused_where_it_is_to_answer_itself,
     a_client_of_udp_hears_that_no_program_has_the_port,
     all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address,
     a_slow_server_is_avoided_by_what_was_measured,
@@ -745,6 +747,101 @@ fn a_range_of_ports_leads_to_the_same_ports_of_servers(family: Family) {
     let status = servers(&daemon, "range").remove(0);
     assert_eq!((status.opened, status.drained), (3, true));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// Has each server answer at the virtual address, by a cable of its own to the internet.
+fn answer_directly(site: &mut Site) {
+    let vip = site.vip();
+    for number in 0..SERVERS {
+        let server = &site.servers[usize::from(number)];
+        let device = format!("direct{number}");
+        server.veth("eth1", &site.rig.internet, &device).unwrap();
+        let (ends, length, host) = match site.family() {
+            Family::V4 => (
+                ["1", "2"].map(|end| format!("10.88.{number}.{end}")),
+                24,
+                32,
+            ),
+            Family::V6 => (
+                ["1", "2"].map(|end| format!("fd88:{number}::{end}")),
+                64,
+                128,
+            ),
+        };
+        address(server, "eth1", &ends[0], length);
+        address(&site.rig.internet, &device, &ends[1], length);
+        let route = format!("route replace default via {}", ends[1]);
+        server.ip(&route).unwrap();
+        address(server, "lo", &vip.ip().to_string(), host);
+        for (node, devices) in [
+            (server, ["all", "eth0"]),
+            (&site.rig.internet, ["all", &device]),
+        ] {
+            for device in devices {
+                node.set_sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0")
+                    .unwrap();
+            }
+        }
+        let folder = site.rig.gateway.dir.path().join(&device);
+        let nginx = nginx(server, &folder, vip);
+        site._nginx.push(nginx);
+    }
+}
+
+fn servers_that_answer_clients_themselves_are_given_their_packets(family: Family) {
+    let mut site = Site::new(family);
+    answer_directly(&mut site);
+    let servers_at = (0..SERVERS).map(|number| site.address(number, 2).to_string());
+    let servers_at: Vec<_> = servers_at.collect();
+    let devices = ["wan0", "srv0", "srv1", "srv2"];
+    site.rig.write_config(&format!(
+        "{}[service.web]\nlisten = \"{}\"\nservers = {servers_at:?}\nforwarding = \"direct\"\ncheck = \"icmp\"\ndevices = {devices:?}\n",
+        site.rig.config_text(),
+        site.vip()
+    ));
+    let daemon = site.rig.start_up();
+    let said = said(site.curl());
+    assert_eq!(
+        said.lines().filter(|line| *line == "200").count(),
+        PAGES,
+        "{said}"
+    );
+    let status = servers(&daemon, "web");
+    let opened: Vec<_> = status.iter().map(|server| server.opened).collect();
+    assert_eq!(opened.iter().sum::<u64>(), PAGES as u64);
+    assert!(
+        opened
+            .iter()
+            .all(|share| share.abs_diff(PAGES as u64 / 3) <= 1),
+        "{opened:?}"
+    );
+    until("all are over", || {
+        let status = servers(&daemon, "web");
+        status.iter().all(|server| server.active == 0)
+    });
+    let services = daemon.instance_status().services.unwrap();
+    let mut reasons = services.reasons.iter();
+    assert!(reasons.all(|reason| reason.name != "to-client"));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn a_server_behind_a_router_is_refused_where_it_is_to_answer_itself(family: Family) {
+    let site = Site::new(family);
+    let far: IpAddr = match family {
+        Family::V4 => [10, 99, 0, 7].into(),
+        Family::V6 => [0xfd99, 0, 0, 0, 0, 0, 0, 7].into(),
+    };
+    let route = format!("route add {far} via {}", site.address(0, 2));
+    site.rig.gateway.ip(&route).unwrap();
+    site.rig.write_config(&format!(
+        "{}[service.web]\nlisten = \"{}\"\nservers = [\"{far}\"]\nforwarding = \"direct\"\n",
+        site.rig.config_text(),
+        site.vip()
+    ));
+    let said = site.rig.gateway.refused();
+    let expected =
+        format!("service.web.servers: {far}: it is behind a router, and forwarding = \"direct\"");
+    assert!(said.contains(&expected), "{said}");
 }
 
 fn a_client_of_udp_hears_that_no_program_has_the_port(family: Family) {

@@ -57,6 +57,8 @@ pub struct Server {
     pub has_failed: bool,
     /// The next sweep ends its connections.
     pub is_dead: bool,
+    /// It has the virtual address, too, and answers its clients itself.
+    pub is_direct: bool,
 }
 
 /// Where the packets of a server go.
@@ -373,6 +375,7 @@ fn server(entry: &abi::Server) -> Option<Server> {
         is_drained: has(abi::SERVER_DRAINED),
         has_failed: has(abi::SERVER_FAILED),
         is_dead: has(abi::SERVER_DEAD),
+        is_direct: has(abi::SERVER_DIRECT),
     })
 }
 
@@ -387,6 +390,7 @@ fn server_entry(server: Server) -> abi::Server {
         (server.is_drained, abi::SERVER_DRAINED),
         (server.has_failed, abi::SERVER_FAILED),
         (server.is_dead, abi::SERVER_DEAD),
+        (server.is_direct, abi::SERVER_DIRECT),
     ];
     let set = flags.into_iter().filter(|(is_set, _)| *is_set);
     entry.flags = set.fold(0, |flags, (_, flag)| flags | flag as u16);

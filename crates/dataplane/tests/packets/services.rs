@@ -124,6 +124,7 @@ impl Rig {
                     is_drained: false,
                     has_failed: false,
                     is_dead: false,
+                    is_direct: false,
                 };
                 let place = place(family, number);
                 rig.services()
@@ -962,6 +963,64 @@ fn connections_of_a_dead_server_end_and_no_others() {
 }
 
 #[test]
+fn a_server_that_answers_itself_gets_packets_as_they_are() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Tcp, Protocol::Udp]);
+    for family in Family::ALL {
+        for number in 0..SERVERS {
+            let place = ServerId(place(family, number));
+            let known = rig.services().servers(WEB).unwrap()[place.index()].unwrap();
+            let direct = Server {
+                is_direct: true,
+                ..known
+            };
+            rig.services().set_server(WEB, place, Some(direct)).unwrap();
+        }
+        let (from, to) = (client(family, 4000), web(family));
+        let before = rig.entries();
+        for (flags, number) in [("S", 1), ("A", 2), ("A", 2)] {
+            let segment = tcp(from, to, flags, number, 0).frame();
+            let (ran, reason) = rig.send(&segment);
+            assert_eq!(
+                (ran.action, reason.as_str()),
+                (TC_ACT_REDIRECT, "to-server")
+            );
+            assert_eq!(ran.packet[14..], segment[14..]);
+        }
+        assert_eq!(rig.entries(), before + 1, "one entry");
+        for number in [0x0010_0000, 1 << 31] {
+            rig.client_sends(&tcp(from, to, "R", number, 0));
+            assert_eq!(rig.live(family, 0), 1, "a forged reset");
+        }
+        let data = tcp(to, from, "A", 101, 2).ip().packet();
+        let error = icmp(
+            router(family),
+            to.ip(),
+            too_big(family),
+            [0, 0, 5, 20],
+            &data,
+        );
+        let (ran, reason) = rig.send(&error.frame());
+        assert_eq!(reason, "error-to-server");
+        assert_eq!(ran.packet[14..], error.packet());
+        rig.client_sends(&tcp(from, to, "FA", 2, 101));
+        assert_eq!(rig.live(family, 0), 0);
+        rig.client_sends(&tcp(from, to, "S", 9000, 0));
+        assert_eq!((rig.live(family, 0), rig.live(family, 1)), (0, 1));
+        let query = udp(from, to, b"query").frame();
+        assert_eq!(rig.send(&query).0.packet[14..], query[14..]);
+        assert_eq!(rig.live(family, 2), 1);
+    }
+    rig.has_been_idle(Duration::from_secs(61));
+    rig.services()
+        .sweeper()
+        .unwrap()
+        .sweep(&BTreeSet::new())
+        .unwrap();
+    assert_eq!(rig.entries(), 0);
+}
+
+#[test]
 fn a_stranger_takes_nobodys_answers() {
     let mut rig = Rig::new();
     let family = Family::V4;
@@ -1040,6 +1099,7 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
         is_drained: false,
         has_failed: false,
         is_dead: false,
+        is_direct: false,
     };
     rig.services()
         .set_server(mail, ServerId(0), Some(one))
