@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
+    thread,
     time::Duration,
 };
 
@@ -270,8 +271,11 @@ impl Rig {
     /// Makes the last packets of all connections this old.
     fn has_been_idle(&self, time: Duration) {
         let mut connections = self.connections();
-        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
-        let seen_ns = (Duration::from(now) - time).as_nanos() as u64;
+        // On a machine that has just started nothing was so long ago.
+        while monotonic_now() < time {
+            thread::sleep(time - monotonic_now());
+        }
+        let seen_ns = (monotonic_now() - time).as_nanos() as u64;
         let entries: Vec<_> = connections.iter().map(Result::unwrap).collect();
         for (key, entry) in entries {
             let entry = Connection { seen_ns, ..entry };
@@ -284,6 +288,10 @@ impl Rig {
         let gauge = gauges.target[usize::from(place(family, number))];
         gauge.opened - gauge.closed
     }
+}
+
+fn monotonic_now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
 }
 
 #[test]
