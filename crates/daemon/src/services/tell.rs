@@ -128,7 +128,7 @@ impl ServicesRole {
         })
     }
 
-    /// Writes which servers take new connections. As long as these are the same, shares are counted on.
+    /// Writes where servers are, and which of them take new connections.
     fn tell_service(&mut self, service: &Service, placed: &mut Placed) -> anyhow::Result<()> {
         let known = self.plane.servers(placed.id)?;
         for member in &service.servers {
@@ -154,6 +154,11 @@ impl ServicesRole {
                 self.plane.set_server(placed.id, server.id, Some(told))?;
             }
         }
+        self.tell_choices(service, placed)
+    }
+
+    /// Writes how connections are given to the servers. As long as these are the same, shares are counted on.
+    fn tell_choices(&mut self, service: &Service, placed: &mut Placed) -> anyhow::Result<()> {
         let gauges = self.plane.gauges(placed.id)?;
         let policy = service.choosing();
         for family in Family::ALL {
@@ -190,16 +195,26 @@ impl ServicesRole {
 
     /// The same for all services, after a change of anything but places and routes.
     pub(super) fn tell_again(&mut self) -> anyhow::Result<()> {
-        let mut services = self.config.services.clone().into_iter();
-        services.try_for_each(|service| self.tell_service_again(&service))
+        let services = self.config.services.clone();
+        services
+            .iter()
+            .try_for_each(|service| self.tell_of(service, Self::tell_service))
     }
 
-    /// The same for one.
-    pub(super) fn tell_service_again(&mut self, service: &Service) -> anyhow::Result<()> {
+    /// How connections to a service are given to its servers, after the end of a window.
+    pub(super) fn tell_choices_again(&mut self, service: &Service) -> anyhow::Result<()> {
+        self.tell_of(service, Self::tell_choices)
+    }
+
+    fn tell_of(
+        &mut self,
+        service: &Service,
+        tell: impl Fn(&mut Self, &Service, &mut Placed) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let Some(mut placed) = self.placed.remove(&service.name) else {
             return Ok(());
         };
-        let told = self.tell_service(service, &mut placed);
+        let told = tell(self, service, &mut placed);
         self.placed.insert(service.name.clone(), placed);
         told
     }

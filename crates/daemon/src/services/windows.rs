@@ -78,15 +78,13 @@ impl ServicesRole {
             let (Some(lasts), Some(window)) = (service.window, window) else {
                 continue;
             };
-            let Some(placed) = self
-                .placed
-                .get(&service.name)
-                .filter(|_| now >= window.ends)
-            else {
+            if now < window.ends {
                 continue;
-            };
-            window.end(now, lasts, counted(&self.plane, placed)?);
-            self.tell_service_again(&service)?;
+            }
+            let placed = self.placed.get(&service.name);
+            let counted = placed.map(|placed| counted(&self.plane, placed));
+            window.end(now, lasts, counted.transpose()?.unwrap_or_default());
+            self.tell_choices_again(&service)?;
         }
         Ok(())
     }
