@@ -169,6 +169,19 @@ fn the_first_try_can_answer_for_as_long_as_the_attempt_lasts() {
 }
 
 #[test]
+fn an_answer_that_comes_too_late_tells_nothing_of_a_prefix_that_nobody_knows() {
+    let steps = [
+        lan(Kind::Syn),
+        Step::Install(0, Policy::learning(0b1)),
+        lan(Kind::Syn),
+        server(1, Kind::SynAck),
+        server(0, Kind::SynAck),
+    ];
+    let flow = play(Policy::racing(0b10100), &steps).unwrap();
+    assert_eq!(flow.state, abi::STATE_REPLIED);
+}
+
+#[test]
 fn connections_of_silent_hosts_end_by_their_timer_or_with_their_link() {
     let open = [lan(Kind::Syn), server(0, Kind::SynAck), lan(Kind::Ack)];
     for end in [Step::End(0, 0), pass(7441)] {

@@ -51,6 +51,26 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// SYNs race over these links, as bits.
+    pub fn racing(usable: u64) -> Self {
+        Policy {
+            usable,
+            syn_retry: false,
+            races: 1,
+            ..Self::turns()
+        }
+    }
+
+    /// These links in turn, and answers are remembered for some seconds.
+    pub fn learning(usable: u64) -> Self {
+        Policy {
+            usable,
+            syn_retry: false,
+            lifetime_s: 2,
+            ..Self::turns()
+        }
+    }
+
     /// All links in turn, and a repeated SYN goes on.
     pub fn turns() -> Self {
         Policy {

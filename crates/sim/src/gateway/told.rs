@@ -88,6 +88,13 @@ impl Told {
         self.learn_of(now, choice, sent, (one.prefix, one.link));
     }
 
+    /// The same of a losing try, which tells nothing of a prefix that is not known: it no longer counts for a host.
+    pub(super) fn learn_late(&mut self, now: Time, choice: &Choice, sent: u32, one: Try) {
+        if self.prefixes.contains_key(&one.prefix) {
+            self.learn(now, choice, sent, one);
+        }
+    }
+
     /// What took a link to a prefix at `sent` has been answered.
     pub(super) fn learn_of(
         &mut self,

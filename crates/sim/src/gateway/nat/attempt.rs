@@ -165,7 +165,7 @@ impl Nat {
     pub(in crate::gateway) fn answer_late(&mut self, now: Time, from: SideId) {
         if let Some((class, sent, one)) = self.told.take_loser(from) {
             self.told
-                .learn(now, &self.choices[class.index()], sent, one);
+                .learn_late(now, &self.choices[class.index()], sent, one);
         }
     }
 }
