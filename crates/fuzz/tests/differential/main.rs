@@ -172,7 +172,7 @@ fn the_first_try_can_answer_for_as_long_as_the_attempt_lasts() {
 fn an_answer_that_comes_too_late_tells_nothing_of_a_prefix_that_nobody_knows() {
     let steps = [
         lan(Kind::Syn),
-        Step::Install(0, Policy::learning(0b1)),
+        Step::Install(0, Policy::racing(0b1).learning()),
         lan(Kind::Syn),
         server(1, Kind::SynAck),
         server(0, Kind::SynAck),

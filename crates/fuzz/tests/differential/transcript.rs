@@ -56,18 +56,16 @@ impl Policy {
         Policy {
             usable,
             syn_retry: false,
-            races: 1,
+            races: 1000,
             ..Self::turns()
         }
     }
 
-    /// These links in turn, and answers are remembered for some seconds.
-    pub fn learning(usable: u64) -> Self {
+    /// Answers are remembered for some seconds.
+    pub fn learning(self) -> Self {
         Policy {
-            usable,
-            syn_retry: false,
             lifetime_s: 2,
-            ..Self::turns()
+            ..self
         }
     }
 

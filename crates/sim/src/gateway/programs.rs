@@ -324,7 +324,7 @@ impl Programs {
             return self.inbound_routed(net, link, &packet);
         }
         if packet.segment.kind == Kind::SynAck {
-            self.nat.answer_late(net.now(), packet.from);
+            self.nat.answer_late(net.now(), link, &packet);
             self.hear_syn_ack(net, link, &packet);
         }
         match self.nat.follow_in(net.now(), link, &packet) {

@@ -161,8 +161,14 @@ impl Nat {
     }
 
     /// The connection at the server that a race has begun answers when another has won it (`answers_loser` of
-    /// bpf/lib/gateway/tcp.h).
-    pub(in crate::gateway) fn answer_late(&mut self, now: Time, from: SideId) {
+    /// bpf/lib/gateway/tcp.h). If a later attempt of the same ends has that link, the answer is taken for its own.
+    pub(in crate::gateway) fn answer_late(&mut self, now: Time, link: LinkId, packet: &Packet) {
+        let (opener, from) = (packet.to, packet.from);
+        let is_here = |entry: &&Entry| entry.opener != SideId::NOBODY && entry.link() == link;
+        let later = self.entries.get(opener.index()).filter(is_here);
+        if later.is_some() || self.earlier_peer(opener, link).is_some() {
+            return;
+        }
         if let Some((class, sent, one)) = self.told.take_loser(from) {
             self.told
                 .learn_late(now, &self.choices[class.index()], sent, one);
