@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::Duration,
 };
@@ -349,25 +349,40 @@ fn the_program_stays_far_below_the_verifiers_limit() {
 #[test]
 fn runs_go_on_when_their_thread_is_sent_signals() {
     const REPEAT: u32 = 20_000;
+    const RUNS: u32 = 100;
+    /// Fewer than a run is tried again.
+    const SIGNALS_PER_RUN: u32 = 4;
     extern "C" fn ignore(_: libc::c_int) {}
     let ignore = ignore as extern "C" fn(libc::c_int);
     // SAFETY: the handler does nothing, and no other test uses this signal.
     unsafe { libc::signal(libc::SIGURG, ignore as libc::sighandler_t) };
     let mut rig = Rig::of(spreading(Spread::Hash, 2));
     let packet = packet();
-    // SAFETY: this thread outlives the scope in which it is named.
+    // SAFETY: it only names this thread.
     let this_thread = unsafe { libc::pthread_self() };
-    let ended = AtomicBool::new(false);
-    thread::scope(|threads| {
+    let begun = AtomicU32::new(0);
+    let begin_and_run = |n| {
+        begun.store(n, Ordering::Relaxed);
+        rig.trunk().run(&packet, REPEAT)
+    };
+    let ran: Result<Vec<_>, _> = thread::scope(|threads| {
         threads.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                // SAFETY: as above.
-                unsafe { libc::pthread_kill(this_thread, libc::SIGURG) };
-                thread::sleep(Duration::from_millis(5));
+            let mut sent = [0; 1 + RUNS as usize];
+            let mut last = 0;
+            while last < RUNS {
+                last = begun.load(Ordering::Relaxed);
+                let sent = &mut sent[last as usize];
+                if last > 0 && *sent < SIGNALS_PER_RUN {
+                    *sent += 1;
+                    // SAFETY: the thread waits for this one at the end of the scope.
+                    unsafe { libc::pthread_kill(this_thread, libc::SIGURG) };
+                }
+                thread::sleep(Duration::from_micros(200));
             }
         });
-        let ran: Result<Vec<_>, _> = (0..100).map(|_| rig.trunk().run(&packet, REPEAT)).collect();
-        ended.store(true, Ordering::Relaxed);
-        assert!(ran.unwrap().iter().all(|ran| ran.action == TC_ACT_REDIRECT));
+        let ran = (1..=RUNS).map(begin_and_run).collect();
+        begun.store(RUNS, Ordering::Relaxed);
+        ran
     });
+    assert!(ran.unwrap().iter().all(|ran| ran.action == TC_ACT_REDIRECT));
 }
