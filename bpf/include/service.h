@@ -3,9 +3,9 @@
  * The contract of the service programs: servers behind virtual addresses. A service chooses among its servers as a class of the
  * gateway does among links, by an ab_choice whose targets are the servers. Times are CLOCK_MONOTONIC nanoseconds.
  *
- * A connection is one of TCP, or the datagrams of UDP between a client's endpoint and a virtual one. It has two entries of one map, like a flow of the gateway. In both, `remote` is the client. `local` is the virtual
- * endpoint on the client's side, and the server's endpoint on the server's side. Each entry has the replacement for `local` in its
- * direction.
+ * A connection is one of TCP, or the datagrams of UDP between a client's endpoint and a virtual one. It has two entries of one map,
+ * like a flow of the gateway. In both, `remote` is the client. `local` is the virtual endpoint on the client's side, and the server's
+ * endpoint on the server's side. Each entry has the replacement for `local` in its direction.
  *
  * If its server answers the client itself (AB_CONNECTION_DIRECT), a connection is the client's entry alone, and is followed by what
  * the client sends.
