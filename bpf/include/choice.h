@@ -157,6 +157,7 @@ struct ab_leader {
 struct ab_request {
 	struct ab_set avoid;   /* failed for this flow (WSDM), or cannot take it */
 	struct ab_set pool;    /* during the choice: the candidates, ... */
+	struct ab_set scanned; /* ... those of them that are compared, ... */
 	struct ab_leader best; /* ... the best so far, ... */
 	__u32 hash;	       /* ab_hash_for() the flow, where ab_goes_by_hash() */
 	__u32 draw;	       /* the number of choices so far where ab_takes_turns(), else uniform */

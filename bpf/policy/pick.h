@@ -15,6 +15,17 @@
 /* Targets per scan. The verifier follows each iteration of a loop, and that of Linux 6.1 follows some of them again. */
 #define AB_SCANNED 32
 
+/* enum ab_ties. A build all of whose choices break ties in one way names it in AB_TIES_ARE, and is spared the code of the others. */
+static __always_inline __u32 ab_ties_of(const struct ab_choice *now)
+{
+#ifdef AB_TIES_ARE
+	(void)now;
+	return AB_TIES_ARE;
+#else
+	return now->ties;
+#endif
+}
+
 /* Opened less closed. At least 0, although the two may be read at different times. */
 static __always_inline __u32 ab_active_flows(const struct ab_gauge *gauge)
 {
@@ -70,18 +81,20 @@ static __always_inline __u32 ab_part(const struct ab_set *pool, __u32 first)
 	return pool->word[first / 64] >> first % 64;
 }
 
-/* Argmin load / weight among q->best, the leader so far, and those of AB_SCANNED targets, beginning with `first`, that are in `part`. */
+/* Argmin load / weight among AB_SCANNED targets of q->scanned, beginning with `first`, and q->best, the leader so far. */
 AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
-			     __u32 first, __u32 part)
+			     __u32 first)
 {
 	struct ab_leader lead;
 	__u64 active;
+	__u32 part;
 
 	if (!now || !gauges || !q)
 		return 0;
 	active = ab_counts_active(now);
 	lead = q->best;
 	first &= AB_MAX_TARGETS - AB_SCANNED;
+	part = ab_part(&q->scanned, first);
 	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
 		__u64 weight = target->weight * (part & 1);
@@ -95,17 +108,19 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 /* The same for the greatest weight. Ties go to the lower load if AB_TIES_BY_LOAD says so, then to the lower index. Without branches,
  * see set.h: keys are below 2^63, otherwise a target outside of the pool might win. */
 AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
-			      __u32 first, __u32 part)
+			      __u32 first)
 {
 	__u64 leader, lead, active, by_load;
+	__u32 part;
 
 	if (!now || !gauges || !q)
 		return 0;
 	active = ab_counts_active(now);
-	by_load = ab_is_less(now->ties ^ AB_TIES_BY_LOAD, 1);
+	by_load = ab_is_less(ab_ties_of(now) ^ AB_TIES_BY_LOAD, 1);
 	leader = q->best.target;
 	lead = q->best.weight;
 	first &= AB_MAX_TARGETS - AB_SCANNED;
+	part = ab_part(&q->scanned, first);
 	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
 		__u32 idle = ~(ab_load_of(active, target, &gauges->target[i]) * by_load);
@@ -128,53 +143,32 @@ static __always_inline void ab_begin_scan(struct ab_leader *best)
 	best->weight = 0;
 }
 
-/* Where a scan begins: at the first target, or at a random one of the pool. */
-static __always_inline __u32 ab_scan_start(const struct ab_choice *now, const struct ab_request *q, __u64 size)
+typedef int ab_scan(const struct ab_choice *, const struct ab_gauges *, struct ab_request *, __u32 first);
+
+/* Scans the targets of the pool from `start` on, or with `before` those before it. */
+static __always_inline void ab_scan_part(ab_scan *scan, const struct ab_choice *now, const struct ab_gauges *gauges,
+					 struct ab_request *q, __u64 start, __u64 before)
 {
-	return now->ties == AB_TIES_RANDOM ? ab_nth(&q->pool, q->draw * size >> 32) % AB_MAX_TARGETS : 0;
+	for (__u32 w = 0; w < AB_SET_WORDS; w++) {
+		__u64 below = ab_first_bits((start - 64 * w) * ab_is_less(64 * w, start));
+
+		q->scanned.word[w] = q->pool.word[w] & (before ? below : ~below);
+	}
+	for (__u32 first = 0; first < AB_MAX_TARGETS; first += AB_SCANNED)
+		if (ab_part(&q->scanned, first))
+			scan(now, gauges, q, first);
 }
 
-#define AB_SCAN_PARTS (AB_MAX_TARGETS / AB_SCANNED + 1)
-
-/* The bits of one part of a scan, and its first target. The part with the start comes twice: without, and with, those before it. */
-static __always_inline __u32 ab_scan_part(const struct ab_set *pool, __u32 start, __u32 number, __u32 *first)
+/* The best target of the pool. The scan begins at a random one if that is to get what all equally good ones could. */
+static __always_inline __u16 ab_pick_by(ab_scan *scan, const struct ab_choice *now, const struct ab_gauges *gauges,
+					struct ab_request *q, __u64 size)
 {
-	__u32 after = ~0u << start % AB_SCANNED, part;
-
-	*first = (start / AB_SCANNED + number) * AB_SCANNED % AB_MAX_TARGETS;
-	part = ab_part(pool, *first);
-	if (number == 0)
-		return part & after;
-	return number == AB_SCAN_PARTS - 1 ? part & ~after : part;
-}
-
-static __always_inline __u16 ab_pick_weighted(const struct ab_choice *now, const struct ab_gauges *gauges,
-					      struct ab_request *q, __u64 size)
-{
-	__u32 start = ab_scan_start(now, q, size), first;
+	__u64 start = ab_ties_of(now) == AB_TIES_RANDOM ? ab_nth(&q->pool, q->draw * size >> 32) : 0;
 
 	ab_begin_scan(&q->best);
-	for (__u32 number = 0; number < AB_SCAN_PARTS; number++) {
-		__u32 part = ab_scan_part(&q->pool, start, number, &first);
-
-		if (part)
-			ab_scan_ratios(now, gauges, q, first, part);
-	}
-	return q->best.target;
-}
-
-static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const struct ab_gauges *gauges,
-					  struct ab_request *q, __u64 size)
-{
-	__u32 start = ab_scan_start(now, q, size), first;
-
-	ab_begin_scan(&q->best);
-	for (__u32 number = 0; number < AB_SCAN_PARTS; number++) {
-		__u32 part = ab_scan_part(&q->pool, start, number, &first);
-
-		if (part)
-			ab_scan_weights(now, gauges, q, first, part);
-	}
+	ab_scan_part(scan, now, gauges, q, start, 0);
+	if (start)
+		ab_scan_part(scan, now, gauges, q, start, 1);
 	return q->best.target;
 }
 
@@ -240,7 +234,7 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 {
 	switch (now->dispatch) {
 	case AB_DISPATCH_BEST:
-		d->target = ab_pick_best(now, gauges, q, size);
+		d->target = ab_pick_by(ab_scan_weights, now, gauges, q, size);
 		d->why = AB_WHY_BEST;
 		break;
 	case AB_DISPATCH_RANDOM:
@@ -273,7 +267,7 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 		d->why = AB_WHY_RANDOM;
 		break;
 	default:
-		d->target = ab_pick_weighted(now, gauges, q, size);
+		d->target = ab_pick_by(ab_scan_ratios, now, gauges, q, size);
 		d->why = AB_WHY_WEIGHTED;
 	}
 }

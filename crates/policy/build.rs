@@ -71,7 +71,7 @@ fn wrap_decisions(out: &Path) {
         .headers(DECISIONS.iter().map(header))
         .allowlist_function("ab_.*")
         .blocklist_type("ab_.*|__be16")
-        .blocklist_function("ab_.*(visit|scan|sip|step).*")
+        .blocklist_function("ab_.*(visit|scan|pick_by|sip|step).*")
         .wrap_static_fns(true)
         .wrap_static_fns_path(out.join("decisions.c"))
         .generate()
@@ -99,10 +99,10 @@ fn generate_contract(out: &Path) {
         .blocklist_item("AB_(|TRUNK_|SERVICE_)REASON.*|ab_(|trunk_|service_)reason")
         // What bpf/policy has beside its enumerations.
         .blocklist_item(
-            "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|SCAN_PARTS|TRIED_CLASSES|TRIES_.*|TRY_.*)",
+            "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)",
         )
         .blocklist_function(".*")
-        .blocklist_type("ab_(addr|visit)")
+        .blocklist_type("ab_(addr|scan|visit)")
         .rustified_enum(
             "ab_(answer|dispatch|family|fate|granularity|hearing|load|role|spread|syn|ties|verdict|why|without)",
         )
