@@ -44,15 +44,19 @@ enum ab_server_flags {
 	/* `sweep_connections` reads this one. */
 	AB_SERVER_DEAD = 1 << 3,   /* its connections end */
 	AB_SERVER_DIRECT = 1 << 4, /* it has the virtual address, too, and answers its clients itself */
+	AB_SERVER_TUNNEL = 1 << 5, /* ... and gets packets inside of others, as it may be behind a router */
 };
 
 /* A server, at AB_SERVER_PLACE. It keeps its place as long as it has connections. */
 struct ab_server {
 	union ab_addr address;
 	union ab_addr next_hop;
-	__u32 ifindex;	     /* 0: it has no route */
-	__be16 port;	     /* 0: the one that the client called */
-	__u16 flags;	     /* enum ab_server_flags */
+	union ab_addr source; /* of the tunnel: ours */
+	__u32 ifindex;	      /* 0: it has no route */
+	__be16 port;	      /* 0: the one that the client called */
+	__u16 flags;	      /* enum ab_server_flags */
+	__be16 gue_port;      /* of the tunnel, if it is of UDP; else 0 */
+	__u8 zero[6];
 	__u64 opened_before; /* connections of former servers at this place, for display */
 };
 #define AB_SERVER_PLACE(service, target) ((service)*AB_MAX_TARGETS + (target))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Sends packets to a server or a client. The client's packets go to where user space says that the server is, of a direct connection
- * as they are: the server has the virtual address, too, and its answers do not come by here. The server's others go back
- * by the device, and to the hardware address, from which the client's packets came: with several links, no route of the host would
+ * as they are, or inside others: the server has the virtual address, too, and its answers do not come by here. Other servers' packets
+ * go back by the device, and to the hardware address, from which the client's came: with several links, no route of the host would
  * lead there.
  */
 #ifndef ANABRANCH_SERVICE_FORWARD_H
@@ -12,6 +12,7 @@
 #include "../packet/mtu.h"
 #include "../packet/rewrite.h"
 #include "connection.h"
+#include "tunnel.h"
 
 /* Length of both hardware addresses of a frame. */
 #define ETHERNET_ADDRESSES 12
@@ -30,14 +31,18 @@ static __noinline __u32 mtu_of(struct __sk_buff *skb, __u32 ifindex)
  * one id towards a client. */
 #define FRAGMENTS_SIDE AB_SIDE_LAN
 
-/* Splits a packet that is too long for a device, whose MTU is then p->mtu. Returns 0, or the reason why it cannot be sent. */
-static __noinline __u32 fit_device(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
+/* Splits a packet that is too long for a device and `outer` more headers, beside which p->mtu bytes have room. Returns 0, or the
+ * reason why it cannot be sent. */
+static __noinline __u32 fit_device(struct __sk_buff *skb, struct packet *p, __u32 ifindex, __u32 outer)
 {
-	if (p->length <= LEAST_MTU)
+	if (p->length + outer <= LEAST_MTU)
 		return 0;
-	p->mtu = mtu_of(skb, ifindex);
-	if (!p->mtu || !exceeds_mtu(skb, p, p->mtu))
+	__u32 mtu = mtu_of(skb, ifindex);
+	/* The segments of a longer packet of TCP become shorter by the outer headers. */
+	__u32 taken = skb->gso_size && p->proto == IPPROTO_TCP ? 0 : outer;
+	if (mtu <= outer || !exceeds_mtu(skb, p, mtu - taken))
 		return 0;
+	p->mtu = mtu - outer;
 	int was_fragment = is_fragment(p);
 	if (p->fragment & IP_DONT_FRAGMENT || split_packet(skb, p, p->mtu, TAIL_SERVED))
 		return AB_SERVICE_REASON_TOO_BIG;
@@ -65,9 +70,11 @@ static __always_inline __u32 send_to_server(struct __sk_buff *skb, struct packet
 	__u32 is_direct = client->state & AB_CONNECTION_DIRECT;
 	if (p->ttl <= 1 && !is_direct)
 		return AB_SERVICE_REASON_TTL;
-	__u32 bad = fit_device(skb, p, server->ifindex);
+	__u32 bad = fit_device(skb, p, server->ifindex, is_direct ? outer_length(server) : 0);
 	if (bad)
 		return bad;
+	if (is_direct && server->flags & AB_SERVER_TUNNEL && encapsulate(skb, p, server))
+		return AB_SERVICE_REASON_UNSENT;
 	if (!is_direct &&
 	    (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, INBOUND, &client->other_local, port)))
 		return AB_SERVICE_REASON_UNSENT;
@@ -92,7 +99,7 @@ static __always_inline __u32 send_to_client(struct __sk_buff *skb, struct packet
 {
 	if (p->ttl <= 1)
 		return AB_SERVICE_REASON_TTL;
-	__u32 bad = fit_device(skb, p, server->ifindex);
+	__u32 bad = fit_device(skb, p, server->ifindex, 0);
 	if (bad)
 		return bad;
 	if (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, OUTBOUND, &server->other_local, port) ||

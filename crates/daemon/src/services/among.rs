@@ -10,7 +10,7 @@ use anabranch_policy::abi::Gauges;
 use super::PlacedServer;
 use super::config::Service;
 
-/// The servers of a family, at the index of their places; `served` says what each did in the last window.
+/// The servers for clients of a family, at the index of their places; `served` says what each did in the last window.
 pub(super) fn members(
     service: &Service,
     servers: &BTreeMap<SocketAddr, PlacedServer>,
@@ -19,9 +19,8 @@ pub(super) fn members(
 ) -> Vec<Option<core::Member>> {
     let count = servers.values().map(|server| server.id.index() + 1).max();
     let mut members = vec![None; count.unwrap_or(0)];
-    let of_family = service.servers.iter();
-    let of_family = of_family.filter(|member| Family::from(member.endpoint.ip()) == family);
-    for member in of_family {
+    let serving = service.servers.iter();
+    for member in serving.filter(|member| service.serves(member, family)) {
         if let Some(server) = servers.get(&member.endpoint) {
             members[server.id.index()] = Some(core::Member {
                 weight: member.weight,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anabranch_config::{BadInput, Source, Span, is_name};
 use anabranch_core::catalogue::{self, TargetKind};
-use anabranch_core::{Policy, ServerAt, ServerPolicy};
-use anabranch_dataplane::services::{Listen, Protocol};
+use anabranch_core::{Family, Policy, ServerAt, ServerPolicy};
+use anabranch_dataplane::services::{Forwarding, Listen, Protocol};
 use anabranch_policy::Dispatch;
 use anabranch_policy::abi::{MAX_SERVICES, Secret, Ties};
 use serde::Deserialize;
@@ -92,6 +92,11 @@ impl Service {
         self.servers.iter().map(|server| server.endpoint)
     }
 
+    /// Whether clients of a family may be given the server: a tunnel carries either in either.
+    pub fn serves(&self, server: &Member, family: Family) -> bool {
+        is_tunnel(self.forwarding) || Family::from(server.endpoint.ip()) == family
+    }
+
     /// The policy, with the ties that the file wants.
     pub fn choosing(&self) -> ServerPolicy {
         ServerPolicy {
@@ -101,15 +106,14 @@ impl Service {
     }
 }
 
-/// How a client's packets reach its server.
+/// How a client's packets reach its server, as it is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Forwarding {
-    /// They get the server's address; its answers come back through this host.
+enum ForwardingWord {
     #[default]
     Nat,
-    /// As they are: the server has the virtual address, too, and answers by its own routes.
     Direct,
+    Tunnel,
 }
 
 /// Other keys belong to other roles.
@@ -130,7 +134,8 @@ struct ServiceTable {
     #[serde(default)]
     on_failure: OnFailure,
     #[serde(default)]
-    forwarding: Forwarding,
+    forwarding: ForwardingWord,
+    gue_port: Option<u16>,
     #[serde(default)]
     check: ServiceCheckTable,
     #[serde(default)]
@@ -290,6 +295,10 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     if servers.iter().any(|server| !is_of_one_host(server.ip())) {
         return bad(&["servers"], "each must be the address of one host");
     }
+    let forwarding = match forwarding(&table) {
+        Ok(forwarding) => forwarding,
+        Err(problem) => return bad(&["gue_port"], problem),
+    };
     let is_called = |server: &SocketAddr| {
         let mut all = listen.iter();
         all.any(|one| one.address.is_ipv4() == server.is_ipv4())
@@ -299,7 +308,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         if servers[..i].contains(server) {
             return bad(&["servers"], &format!("{at} is there twice"));
         }
-        if !is_called(server) {
+        if !is_tunnel(forwarding) && !is_called(server) {
             let problem = format!("{at} is of another family than every endpoint of `listen`");
             return bad(&["servers"], &problem);
         }
@@ -308,18 +317,22 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         let mut all = servers.iter();
         all.any(|server| server.is_ipv4() == one.address.is_ipv4())
     };
-    if let Some(listen) = listen.iter().find(|one| !has_server(one)) {
+    if let Some(listen) = listen
+        .iter()
+        .find(|one| !is_tunnel(forwarding) && !has_server(one))
+    {
         let problem = format!("{listen} is of another family than every server");
         return bad(&["listen"], &problem);
     }
     let ports: BTreeSet<[u16; 2]> = listen.iter().map(|one| one.ports).collect();
     let keeps_port =
         |server: &SocketAddr| server.port() == 0 || ports.iter().eq([&[server.port(); 2]]);
-    if table.forwarding == Forwarding::Direct
+    if forwarding != Forwarding::Nat
         && let Some(server) = servers.iter().find(|server| !keeps_port(server))
     {
         let problem = format!(
-            "{server}: forwarding = \"direct\" leaves the port that clients called: write \"{}\"",
+            "{server}: {} leaves the port that clients called: write \"{}\"",
+            in_file(forwarding),
             ServerAt(SocketAddr::new(server.ip(), 0))
         );
         return bad(&["servers"], &problem);
@@ -333,9 +346,10 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(details) => details,
         Err((key, problem)) => return bad(&[key], &problem),
     };
-    if table.forwarding == Forwarding::Direct && policy.is_measured() {
+    if forwarding != Forwarding::Nat && policy.is_measured() {
         let problem = format!(
-            "forwarding = \"direct\" shows nothing of the answers by which {} goes",
+            "{} shows nothing of the answers by which {} goes",
+            in_file(forwarding),
             Policy::Service(policy)
         );
         return bad(&["policy"], &problem);
@@ -362,11 +376,35 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         policy,
         ties,
         window,
-        forwarding: table.forwarding,
+        forwarding,
         secret,
         on_failure: table.on_failure,
         devices: table.devices,
     })
+}
+
+fn forwarding(table: &ServiceTable) -> Result<Forwarding, &'static str> {
+    let gue_port = table.gue_port;
+    match (table.forwarding, gue_port) {
+        (ForwardingWord::Tunnel, Some(0)) => Err("1 to 65535 are allowed"),
+        (ForwardingWord::Tunnel, _) => Ok(Forwarding::Tunnel { gue_port }),
+        (_, Some(_)) => Err("it is of forwarding = \"tunnel\"; leave it out"),
+        (ForwardingWord::Nat, None) => Ok(Forwarding::Nat),
+        (ForwardingWord::Direct, None) => Ok(Forwarding::Direct),
+    }
+}
+
+const fn is_tunnel(forwarding: Forwarding) -> bool {
+    matches!(forwarding, Forwarding::Tunnel { .. })
+}
+
+/// As a file says it.
+const fn in_file(forwarding: Forwarding) -> &'static str {
+    match forwarding {
+        Forwarding::Nat => r#"forwarding = "nat""#,
+        Forwarding::Direct => r#"forwarding = "direct""#,
+        Forwarding::Tunnel { .. } => r#"forwarding = "tunnel""#,
+    }
 }
 
 /// The details of a policy: ties and window. If one cannot be, the key that says so, and why.
@@ -645,12 +683,24 @@ mod tests {
                 "service.web.policy = \"RT\": forwarding = \"direct\" shows nothing of the answers",
             ),
             (
-                format!("{WEB}forwarding = \"tunnel\"\n{DEVICES}"),
-                "service.web.forwarding = \"tunnel\": ",
+                format!("{WEB}forwarding = \"switch\"\n{DEVICES}"),
+                "service.web.forwarding = \"switch\": ",
             ),
             (
                 format!("{WEB}forwarding = \"direct\"\n{DEVICES}").replace("11:80", "11:8080"),
                 "10.0.0.11:8080: forwarding = \"direct\" leaves the port that clients called",
+            ),
+            (
+                format!("{WEB}gue_port = 6080\n{DEVICES}"),
+                "service.web.gue_port = 6080: it is of forwarding = \"tunnel\"; leave it out",
+            ),
+            (
+                format!("{WEB}forwarding = \"tunnel\"\ngue_port = 0\n{DEVICES}"),
+                "service.web.gue_port = 0: 1 to 65535 are allowed",
+            ),
+            (
+                format!("{WEB}forwarding = \"tunnel\"\npolicy = \"RT\"\n{DEVICES}"),
+                "service.web.policy = \"RT\": forwarding = \"tunnel\" shows nothing of the answers",
             ),
             (with(server, "[7]"), "service.web.servers[0] = 7: "),
             (
@@ -683,7 +733,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, forwarding, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, forwarding, gue_port, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -37,7 +37,7 @@ use crate::lock::Claims;
 use crate::observe::{Monitor, Netlink};
 use crate::shell::Shell;
 use checked::Subject;
-pub use config::{Config, Forwarding, Service};
+pub use config::{Config, Service};
 pub use members::Member;
 use ways::Missing;
 pub(crate) use ways::check;

@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::among::{counted_from_now, is_same, members};
 use super::checked::subject;
-use super::config::{Forwarding, Service};
+use super::config::Service;
 use super::members::Member;
 use super::places::places;
 use super::ways::Missing;
@@ -117,15 +117,9 @@ impl ServicesRole {
         host: &Snapshot,
         endpoint: SocketAddr,
     ) -> anyhow::Result<Result<ServerPath, Missing>> {
-        let way = ways::way(&self.host.netlink, host, endpoint.ip()).await?;
-        let is_beside = |path: &ServerPath| path.next_hop == Some(endpoint.ip());
-        Ok(match service.forwarding {
-            Forwarding::Direct => way.and_then(|path| match is_beside(&path) {
-                true => Ok(path),
-                false => Err(Missing::Router),
-            }),
-            Forwarding::Nat => way,
-        })
+        let server = endpoint.ip();
+        let way = ways::way(&self.host.netlink, host, server).await?;
+        Ok(way.and_then(|path| ways::suits(path, service.forwarding, host, server)))
     }
 
     /// Writes where servers are, and which of them take new connections.
@@ -148,7 +142,7 @@ impl ServicesRole {
                 is_drained: server.is_drained,
                 has_failed,
                 is_dead: server.is_dead && has_failed,
-                is_direct: service.forwarding == Forwarding::Direct,
+                forwarding: service.forwarding,
             };
             if known[server.id.index()] != Some(told) {
                 self.plane.set_server(placed.id, server.id, Some(told))?;

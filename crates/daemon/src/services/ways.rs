@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anabranch_core::ServerAt;
-use anabranch_dataplane::services::ServerPath;
+use anabranch_dataplane::services::{Forwarding, ServerPath};
 use anyhow::Context;
 use futures_util::TryStreamExt;
 use netlink_packet_route::AddressFamily;
@@ -11,7 +11,7 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
 
-use super::config::{Config, Forwarding};
+use super::config::Config;
 use crate::config::SERVICE;
 use crate::error::BadInput;
 use crate::observe::{HostRoute, Netlink, Prefix, RouteKind, Snapshot};
@@ -21,6 +21,8 @@ use crate::observe::{HostRoute, Netlink, Prefix, RouteKind, Snapshot};
 pub enum Missing {
     #[error("no route leads to it")]
     Route,
+    #[error("this host has no address of its family on the device that leads to it")]
+    Source,
     #[error(
         "only the default route leads to it, and its answers would not come back this way: write a route to its network"
     )]
@@ -30,7 +32,7 @@ pub enum Missing {
     #[error("its device is down or has no carrier")]
     Carrier,
     #[error(
-        "it is behind a router, and forwarding = \"direct\" wants it on a network of this host"
+        "it is behind a router, and forwarding = \"direct\" wants it on a network of this host; \"tunnel\" does not"
     )]
     Router,
 }
@@ -76,10 +78,8 @@ fn path(route: &RouteMessage, host: &Snapshot, server: IpAddr) -> Result<ServerP
         _ => None,
     });
     let ifindex = ifindex.ok_or(Missing::Route)?;
-    let mut routes = host.routes.iter();
-    if !routes.any(|route| is_specific(route, server)) {
-        return Err(Missing::Specific);
-    }
+    let source = route.attributes.iter().find_map(source);
+    let source = source.ok_or(Missing::Source)?;
     let mut devices = host.devices.values();
     let device = devices
         .find(|device| device.ifindex == ifindex)
@@ -91,7 +91,33 @@ fn path(route: &RouteMessage, host: &Snapshot, server: IpAddr) -> Result<ServerP
     Ok(ServerPath {
         ifindex,
         next_hop: (!device.layer3).then_some(router.unwrap_or(server)),
+        source,
     })
+}
+
+/// What a service needs beside a route that a server can be reached by.
+pub fn suits(
+    path: ServerPath,
+    forwarding: Forwarding,
+    host: &Snapshot,
+    server: IpAddr,
+) -> Result<ServerPath, Missing> {
+    let mut routes = host.routes.iter();
+    match forwarding {
+        Forwarding::Nat if !routes.any(|route| is_specific(route, server)) => {
+            Err(Missing::Specific)
+        }
+        Forwarding::Direct if path.next_hop != Some(server) => Err(Missing::Router),
+        _ => Ok(path),
+    }
+}
+
+fn source(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::PrefSource(RouteAddress::Inet(v4)) => Some((*v4).into()),
+        RouteAttribute::PrefSource(RouteAddress::Inet6(v6)) => Some((*v6).into()),
+        _ => None,
+    }
 }
 
 fn is_specific(route: &HostRoute, server: IpAddr) -> bool {
@@ -140,11 +166,7 @@ pub(crate) fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
             service.forwarding == Forwarding::Direct && is_behind_router(host, server.ip())
         });
         if let Some(server) = far {
-            let problem = format!(
-                "{}: {}; \"nat\" has no such limit",
-                ServerAt(server),
-                Missing::Router
-            );
+            let problem = format!("{}: {}", ServerAt(server), Missing::Router);
             return Err(config.bad(&format!("{SERVICE}.{}.servers", service.name), problem));
         }
     }

@@ -57,8 +57,23 @@ pub struct Server {
     pub has_failed: bool,
     /// The next sweep ends its connections.
     pub is_dead: bool,
-    /// It has the virtual address, too, and answers its clients itself.
-    pub is_direct: bool,
+    /// How its packets are sent to it.
+    pub forwarding: Forwarding,
+}
+
+/// How a client's packets are sent to a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarding {
+    /// They get the server's address, and its answers come back.
+    #[default]
+    Nat,
+    /// As they are: the server has the virtual address, too, and answers its clients itself.
+    Direct,
+    /// Inside others, to such a server.
+    Tunnel {
+        /// These are of UDP to this port, by GUE; else IP in IP.
+        gue_port: Option<u16>,
+    },
 }
 
 /// Where the packets of a server go.
@@ -68,6 +83,8 @@ pub struct ServerPath {
     pub ifindex: u32,
     /// The server, or the router it is behind; none of a device that has no more than one other end.
     pub next_hop: Option<IpAddr>,
+    /// This host's address towards it: that of a tunnel.
+    pub source: IpAddr,
 }
 
 /// The number of a service: below [`abi::MAX_SERVICES`].
@@ -367,6 +384,14 @@ fn server(entry: &abi::Server) -> Option<Server> {
     let path = ServerPath {
         ifindex: entry.ifindex,
         next_hop: (!has(abi::SERVER_POINT_TO_POINT)).then(|| entry.next_hop.ip()),
+        source: entry.source.ip(),
+    };
+    let forwarding = match has(abi::SERVER_TUNNEL) {
+        true => Forwarding::Tunnel {
+            gue_port: Some(entry.gue_port.get()).filter(|port| *port != 0),
+        },
+        false if has(abi::SERVER_DIRECT) => Forwarding::Direct,
+        false => Forwarding::Nat,
     };
     (!entry.address.is_zero()).then(|| Server {
         endpoint: SocketAddr::new(entry.address.ip(), entry.port.get()),
@@ -375,7 +400,7 @@ fn server(entry: &abi::Server) -> Option<Server> {
         is_drained: has(abi::SERVER_DRAINED),
         has_failed: has(abi::SERVER_FAILED),
         is_dead: has(abi::SERVER_DEAD),
-        is_direct: has(abi::SERVER_DIRECT),
+        forwarding,
     })
 }
 
@@ -390,12 +415,17 @@ fn server_entry(server: Server) -> abi::Server {
         (server.is_drained, abi::SERVER_DRAINED),
         (server.has_failed, abi::SERVER_FAILED),
         (server.is_dead, abi::SERVER_DEAD),
-        (server.is_direct, abi::SERVER_DIRECT),
+        (server.forwarding != Forwarding::Nat, abi::SERVER_DIRECT),
     ];
     let set = flags.into_iter().filter(|(is_set, _)| *is_set);
     entry.flags = set.fold(0, |flags, (_, flag)| flags | flag as u16);
+    if let Forwarding::Tunnel { gue_port } = server.forwarding {
+        entry.flags |= abi::SERVER_TUNNEL as u16;
+        entry.gue_port = abi::BePort::new(gue_port.unwrap_or(0));
+    }
     if let Some(path) = server.path {
         entry.ifindex = path.ifindex;
+        entry.source = path.source.into();
         match path.next_hop {
             Some(next_hop) => entry.next_hop = next_hop.into(),
             None => entry.flags |= abi::SERVER_POINT_TO_POINT as u16,

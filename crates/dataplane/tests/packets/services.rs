@@ -11,7 +11,9 @@ use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Family, Member, Policy, served::Served};
 use anabranch_dataplane::{
     Ran,
-    services::{Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services, Swept},
+    services::{
+        Forwarding, Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services, Swept,
+    },
 };
 use anabranch_policy::{
     Candidate, Choice, Dispatch, NO_TABLE, Request,
@@ -28,8 +30,8 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     frame::{
-        Seen, Segment, icmp, mss_option, quote, read, reassemble, sent_by, tcp, udp,
-        udp_without_checksum,
+        Header, Ip, IpNumber, Seen, Segment, icmp, mss_option, quote, read, reassemble, sent_by,
+        tcp, udp, udp_without_checksum,
     },
     trunk::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC},
 };
@@ -120,12 +122,13 @@ impl Rig {
                     path: Some(ServerPath {
                         ifindex: 1,
                         next_hop: Some(endpoint.ip()),
+                        source: router(family),
                     }),
                     opened_before: 0,
                     is_drained: false,
                     has_failed: false,
                     is_dead: false,
-                    is_direct: false,
+                    forwarding: Forwarding::Nat,
                 };
                 let place = place(family, number);
                 rig.services()
@@ -979,7 +982,7 @@ fn a_server_that_answers_itself_gets_packets_as_they_are() {
             let place = ServerId(place(family, number));
             let known = rig.services().servers(WEB).unwrap()[place.index()].unwrap();
             let direct = Server {
-                is_direct: true,
+                forwarding: Forwarding::Direct,
                 ..known
             };
             rig.services().set_server(WEB, place, Some(direct)).unwrap();
@@ -1026,6 +1029,98 @@ fn a_server_that_answers_itself_gets_packets_as_they_are() {
         .sweep(&BTreeSet::new())
         .unwrap();
     assert_eq!(rig.entries(), 0);
+}
+
+/// What is inside a packet of a tunnel, which is as it is to be.
+fn inside(packet: &[u8], server: SocketAddr, gue_port: Option<u16>, inner: Family) -> &[u8] {
+    let (outer, rest, length) = Header::read(packet);
+    let source = router(server.ip().into());
+    assert_eq!((outer.source, outer.destination), (source, server.ip()));
+    assert!(outer.dont_fragment);
+    assert_eq!((outer.hop_limit, outer.traffic_class), (64, MARKED));
+    let (body, proto) = (&rest[..length], ip_in_ip(inner));
+    let Some(port) = gue_port else {
+        assert_eq!(outer.protocol, IpNumber(proto));
+        return body;
+    };
+    assert_eq!(outer.protocol, IpNumber::UDP);
+    assert_eq!(body[2..4], port.to_be_bytes());
+    assert_eq!(body[4..6], (length as u16).to_be_bytes());
+    assert_eq!(body[6..12], [0, 0, 0, proto, 0, 0], "no sum, no flags");
+    &body[12..]
+}
+
+const fn ip_in_ip(inner: Family) -> u8 {
+    match inner {
+        Family::V4 => 4,
+        Family::V6 => 41,
+    }
+}
+
+/// DSCP EF, and ECT(0).
+const MARKED: u8 = 46 << 2 | 2;
+
+fn marked(segment: &Segment) -> Ip {
+    let mut ip = segment.ip();
+    ip.header.traffic_class = MARKED;
+    ip
+}
+
+#[test]
+fn a_tunnel_carries_packets_of_each_family_in_each_as_they_are() {
+    let mut rig = Rig::new();
+    rig._namespace.ip("link set lo mtu 1500").unwrap();
+    let mut port = 4000;
+    for outer in Family::ALL {
+        for gue_port in [None, Some(6080)] {
+            let known = rig.services().servers(WEB).unwrap();
+            let known = known[usize::from(place(outer, 0))].unwrap();
+            let far = Server {
+                forwarding: Forwarding::Tunnel { gue_port },
+                ..known
+            };
+            let room = match outer {
+                Family::V4 => 20,
+                Family::V6 => 40,
+            } + gue_port.map_or(0, |_| 12);
+            for inner in Family::ALL {
+                port += 1;
+                let place = ServerId(place(inner, 1));
+                rig.services().set_server(WEB, place, Some(far)).unwrap();
+                rig.choose_among(inner, &[1]);
+                let (from, to) = (client(inner, port), web(inner));
+                let mut carried = |segment: &Segment| {
+                    let sent = marked(segment);
+                    let (ran, reason) = rig.send(&sent.frame());
+                    assert_eq!(
+                        (ran.action, reason.as_str()),
+                        (TC_ACT_REDIRECT, "to-server")
+                    );
+                    assert_eq!(ran.packet[12..14], ether_type(outer));
+                    let seen = inside(&ran.packet[14..], far.endpoint, gue_port, inner);
+                    assert_eq!(seen, sent.packet());
+                };
+                carried(&tcp(from, to, "S", 1, 0).options(&mss_option(1460)));
+                carried(&tcp(from, to, "A", 2, 1));
+                let headers = if inner == Family::V4 { 40 } else { 60 };
+                let fits = tcp(from, to, "A", 2, 1).payload(&vec![7; 1500 - room - headers]);
+                carried(&fits);
+                let long = tcp(from, to, "A", 2, 1).payload(&vec![7; 1501 - room - headers]);
+                let (ran, reason) = rig.send(&long.frame());
+                assert_eq!(reason, "too-big");
+                let [high, low] = (1500 - room as u16).to_be_bytes();
+                let told = read(&ran.packet);
+                assert_eq!(told.icmp(), (too_big(inner), [0, 0, high, low]));
+            }
+        }
+    }
+}
+
+const fn ether_type(family: Family) -> [u8; 2] {
+    match family {
+        Family::V4 => [0x08, 0x00],
+        Family::V6 => [0x86, 0xdd],
+    }
 }
 
 #[test]
@@ -1102,12 +1197,13 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
         path: Some(ServerPath {
             ifindex: 1,
             next_hop: Some(endpoint.ip()),
+            source: router(family),
         }),
         opened_before: 0,
         is_drained: false,
         has_failed: false,
         is_dead: false,
-        is_direct: false,
+        forwarding: Forwarding::Nat,
     };
     rig.services()
         .set_server(mail, ServerId(0), Some(one))
