@@ -56,7 +56,8 @@ struct ab_server {
 	__be16 port;	      /* 0: the one that the client called */
 	__u16 flags;	      /* enum ab_server_flags */
 	__be16 gue_port;      /* of the tunnel, if it is of UDP; else 0 */
-	__u8 zero[6];
+	__u16 zero;
+	__u32 limit;	     /* open connections at most; 0: as many as there are */
 	__u64 opened_before; /* connections of former servers at this place, for display */
 };
 #define AB_SERVER_PLACE(service, target) ((service)*AB_MAX_TARGETS + (target))
@@ -152,6 +153,7 @@ struct ab_service_sweep {
 	X(NOT_OURS, PASSED, "of no service")                                                                           \
 	X(NO_CONNECTION, PASSED, "for a service and of no connection: left to the host")                               \
 	X(NO_SERVER, PASSED, "no server takes new connections: left to the host")                                      \
+	X(FULL, PASSED, "every server that takes new connections has as many as its limit: left to the host")          \
 	X(ERROR_TO_SERVER, SENT, "ICMP error about a server's packet sent to it")                                      \
 	X(ERROR_TO_CLIENT, SENT, "ICMP error about a client's packet sent to it")                                      \
 	X(TOO_BIG, REFUSED, "longer than the MTU of the next device: its sender is told")                              \

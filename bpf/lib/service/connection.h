@@ -11,7 +11,7 @@
 #include "../../policy/keyed.h"
 #include "../packet/ambient.h"
 #include "../packet/parse.h"
-#include "maps.h"
+#include "full.h"
 
 /* The parsed packet and its keys, in memory outside of the stack. */
 struct service_room {
@@ -63,6 +63,7 @@ static __noinline void service_gauge_add(__u32 service, __u32 server, __u64 open
 	}
 	if (closed)
 		__sync_fetch_and_add(&gauge->closed, closed);
+	note_fullness(service, server, gauge);
 }
 
 /* What a packet shows of a server, as bits. */
@@ -137,7 +138,7 @@ __noinline int hash_client(const struct ab_choice *now, __u32 service)
 	return 0;
 }
 
-/* The server of a new connection, or AB_NO_TARGET. */
+/* The server of a new connection, AB_NO_TARGET or ALL_FULL. */
 __noinline int choose_server(__u32 service)
 {
 	struct service_room *room = service_room();
@@ -151,6 +152,7 @@ __noinline int choose_server(__u32 service)
 		return AB_NO_TARGET;
 	struct ab_request *q = &room->request;
 	__builtin_memset(q, 0, sizeof(*q));
+	avoid_full(q, service);
 	q->route = q->session = q->endpoint = AB_NO_TARGET;
 	q->draw = ab_takes_turns(now) ? __sync_fetch_and_add(turns, 1) : draw();
 	const struct ab_consistent *table = NULL;
@@ -159,7 +161,8 @@ __noinline int choose_server(__u32 service)
 	if (ab_goes_by_table(now))
 		table = bpf_map_lookup_elem(&service_tables, &place);
 	ab_choose(now, gauges, table, q, &room->decision);
-	return room->decision.target;
+	/* Another attempt would give a full server one more. */
+	return q->retried ? no_server(now, q) : room->decision.target;
 }
 
 /* Whether the server of a connection takes new ones. */

@@ -26,6 +26,8 @@ AB_MAP(service_meters, BPF_MAP_TYPE_PERCPU_ARRAY, AB_SERVERS_MAX, __u32, struct 
 
 /* Indexed by service. */
 AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
+/* Servers that have as many connections as they may. */
+AB_MAP(service_full, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_set, 0);
 AB_MAP(service_evidence, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_evidences, 0);
 AB_MAP(service_secrets, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_secret, 0);
 AB_MAP(service_names, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_class_name, 0);

@@ -553,6 +553,16 @@ pub struct ServerStatus {
     pub opened: u64,
     /// Of these, those that are not over.
     pub active: u64,
+    /// How many may be open.
+    #[serde(default)]
+    pub limit: Option<u32>,
+}
+
+impl ServerStatus {
+    /// Whether it has as many connections as it may.
+    pub fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.active >= limit.into())
+    }
 }
 
 /// What `anabranch status` shows of a trunk.

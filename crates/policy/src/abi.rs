@@ -100,6 +100,13 @@ impl ClassName {
     }
 }
 
+impl Gauge {
+    /// What was opened and is not over.
+    pub const fn active(&self) -> u64 {
+        self.opened.saturating_sub(self.closed)
+    }
+}
+
 impl Target {
     /// `weight` is clamped to [`WEIGHT_MIN`]..=[`WEIGHT_MAX`], within which the programs can compare it.
     pub fn new(weight: u32, dispatched_base: u32) -> Target {
@@ -223,7 +230,7 @@ mod plain {
 
     plain! {
         Addr BePort Carried Choice Class ClassName Connection Consistent Device Drr EmbryoKey Ended Ending Evidences Explanation Flow FlowKey Flowlet
-        FormerFlow Gauges Host HostKey Link Meter Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceSweep Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
+        FormerFlow Gauges Host HostKey Link Meter Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceSweep Set Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
     }
 }
 

@@ -79,6 +79,7 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
         "backup",
         ">opened",
         ">active",
+        ">limit",
         "check",
         "last results",
         "why",
@@ -92,6 +93,7 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
             if server.backup { "yes" } else { "no" }.to_owned(),
             server.opened.to_string(),
             server.active.to_string(),
+            table::optional(server.limit),
             table::optional(server.check.as_ref().map(|check| &check.check)),
             table::optional(server.check.as_ref().map(results)),
             server.why.clone().unwrap_or_default(),
@@ -107,6 +109,7 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
 /// In a word, as `status` has it, too.
 pub fn state(server: &ServerStatus) -> String {
     match (server.usable, server.drained) {
+        (true, _) if server.is_full() => "full".to_owned(),
         (true, _) => table::good("up").to_string(),
         (false, true) => "drained".to_owned(),
         (false, false) => table::bad("DOWN").to_string(),

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 
 use anabranch_core::served::Served;
 use anabranch_core::{self as core, Family};
+use anabranch_dataplane::services::ServerId;
 use anabranch_policy::abi::Gauges;
 
-use super::PlacedServer;
 use super::config::Service;
+use super::{Placed, PlacedServer};
 
 /// The servers for clients of a family, at the index of their places; `served` says what each did in the last window.
 pub(super) fn members(
@@ -33,6 +34,16 @@ pub(super) fn members(
         }
     }
     members
+}
+
+/// The limits of servers that have one.
+pub(super) fn limits(service: &Service, placed: &Placed) -> BTreeMap<ServerId, u32> {
+    let members = service.servers.iter();
+    let limits = members.filter_map(|member| {
+        let server = placed.servers.get(&member.endpoint)?;
+        Some((server.id, member.limit?.get()))
+    });
+    limits.collect()
 }
 
 /// Whether both are the same, but for the connections from which shares are counted.

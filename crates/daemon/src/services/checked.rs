@@ -9,6 +9,7 @@ use anabranch_core::passive::Doubt;
 use anabranch_dataplane::services::{ServerId, ServiceId, Services};
 use tokio::time::Instant;
 
+use super::among::limits;
 use super::config::{Config, OnFailure, Service};
 use super::members::Member;
 use super::{ServicesRole, WATCH};
@@ -89,6 +90,7 @@ impl ServicesRole {
             let Some(placed) = self.placed.get_mut(&service.name) else {
                 continue;
             };
+            self.plane.note_full(placed.id, &limits(service, placed))?;
             let (now, seen) = self.plane.evidence(placed.id)?;
             for (endpoint, server) in &mut placed.servers {
                 let subject = (service.name.clone(), *endpoint);

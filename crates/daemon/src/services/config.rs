@@ -647,6 +647,10 @@ mod tests {
                 "service.web.servers[0].weight = 0: 1 to 1000 are allowed",
             ),
             (
+                with(server, "[{ at = \"10.0.0.11:80\", limit = 0 }]"),
+                "service.web.servers[0].limit = 0: 1 at least",
+            ),
+            (
                 with(server, "[{ at = \"10.0.0.11:80\", backup = true }]"),
                 "one server at least is to be no backup",
             ),

@@ -1,6 +1,7 @@
 //! `service.NAME.servers` and `service.NAME.check`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 
 use anabranch_config::either::table;
 use anabranch_config::{BadInput, Either, Source, Span, read_either};
@@ -26,6 +27,8 @@ pub struct Member {
     pub weight: u32,
     /// Takes connections only where no other server does.
     pub backup: bool,
+    /// Open connections at most.
+    pub limit: Option<NonZeroU32>,
     /// What it has to pass; none: it is used unseen.
     pub check: Option<Check>,
 }
@@ -36,6 +39,7 @@ pub(super) struct ServerTable {
     pub at: SocketAddr,
     weight: Option<u32>,
     backup: bool,
+    limit: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +49,7 @@ struct WholeServerTable {
     weight: Option<u32>,
     #[serde(default)]
     backup: bool,
+    limit: Option<u32>,
 }
 
 impl Either for ServerTable {
@@ -58,14 +63,25 @@ impl Either for ServerTable {
             at,
             weight: None,
             backup: false,
+            limit: None,
         })
     }
 
     fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
-        let WholeServerTable { at, weight, backup } = table(written)?;
+        let WholeServerTable {
+            at,
+            weight,
+            backup,
+            limit,
+        } = table(written)?;
         let refused = |_| A::Error::custom(format!("write {}", Self::EXPECTED));
         let ServerAt(at) = at.parse().map_err(refused)?;
-        Ok(Self { at, weight, backup })
+        Ok(Self {
+            at,
+            weight,
+            backup,
+            limit,
+        })
     }
 }
 
@@ -118,17 +134,26 @@ pub(super) fn members(
 ) -> Result<Vec<Member>, BadInput> {
     let of_all = [SERVICE, name, "servers"];
     let member = |(index, server): (usize, &ServerTable)| {
+        let bad = |key, allowed: &str| {
+            let index = index.to_string();
+            Err(source.bad(&[&of_all[..], &[&index, key]].concat(), allowed))
+        };
         let weight = server.weight.unwrap_or(1);
         if !(1..=WEIGHT_MAX).contains(&weight) {
-            let index = index.to_string();
-            let key = [&of_all[..], &[&index, "weight"]].concat();
-            let allowed = format!("1 to {WEIGHT_MAX} are allowed");
-            return Err(source.bad(&key, allowed));
+            return bad("weight", &format!("1 to {WEIGHT_MAX} are allowed"));
+        }
+        let limit = server.limit.map(NonZeroU32::new);
+        if limit == Some(None) {
+            return bad(
+                "limit",
+                "1 at least; `anabranch service drain` takes a server out of use",
+            );
         }
         Ok(Member {
             endpoint: server.at,
             weight,
             backup: server.backup,
+            limit: limit.flatten(),
             check: written.0.check_of(source, name, server.at, asked)?,
         })
     };

@@ -26,7 +26,6 @@ use std::time::Duration;
 use anabranch_api::Paths;
 use anabranch_core::{self as core, ServerPolicy, passive::Passive};
 use anabranch_dataplane::services::{ServerId, ServerPath, ServiceId, Services, Sweeper, Swept};
-use anabranch_policy::abi::Gauge;
 use anyhow::Context;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -141,9 +140,4 @@ impl ServicesRole {
             windows: BTreeMap::new(),
         })
     }
-}
-
-/// Connections of a server that are not over.
-fn active(gauge: &Gauge) -> u64 {
-    gauge.opened.saturating_sub(gauge.closed)
 }

@@ -1,6 +1,7 @@
 //! The loop of the services.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use anabranch_api::{
     Request, Response, ServerAction, ServerStatus, ServiceStatus, ServicesStatus, Status,
@@ -14,7 +15,7 @@ use tracing::Span;
 
 use super::checked::{self, subject};
 use super::config::{Config, Service};
-use super::{Ended, SWEEP, ServicesRole, Sweeping, WATCH, active, ways};
+use super::{Ended, SWEEP, ServicesRole, Sweeping, WATCH, ways};
 use crate::config::{Configuration, SERVICE};
 use crate::control::Call;
 use crate::error::Error;
@@ -144,7 +145,8 @@ impl ServicesRole {
                     - server.map_or(gauge.opened, |server| {
                         server.opened_before.min(gauge.opened)
                     }),
-                active: active(&gauge),
+                active: gauge.active(),
+                limit: member.limit.map(NonZeroU32::get),
             }
         });
         Ok(ServiceStatus {

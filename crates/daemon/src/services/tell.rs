@@ -8,13 +8,13 @@ use anabranch_dataplane::services::{Server, ServerId, ServerPath, ServiceId};
 use anabranch_policy::abi::Secret;
 use anyhow::Context;
 
-use super::among::{counted_from_now, is_same, members};
+use super::among::{counted_from_now, is_same, limits, members};
 use super::checked::subject;
 use super::config::Service;
 use super::members::Member;
 use super::places::places;
 use super::ways::Missing;
-use super::{Placed, PlacedServer, ServicesRole, active, ways};
+use super::{Placed, PlacedServer, ServicesRole, ways};
 use crate::config::SERVICE;
 use crate::observe::Snapshot;
 
@@ -53,7 +53,7 @@ impl ServicesRole {
         let is_in_use = |id: usize| {
             let gauges = self.plane.gauges(ServiceId(id as u16));
             gauges.map_or(true, |gauges| {
-                gauges.target.iter().any(|one| active(one) > 0)
+                gauges.target.iter().any(|one| one.active() > 0)
             })
         };
         let found = places(&known, &wanted, is_in_use).with_context(|| {
@@ -80,7 +80,7 @@ impl ServicesRole {
             .iter()
             .map(|one| one.map(|one| one.endpoint))
             .collect();
-        let is_in_use = |place: usize| active(&gauges.target[place]) > 0;
+        let is_in_use = |place: usize| gauges.target[place].active() > 0;
         let wanted: Vec<SocketAddr> = service.endpoints().collect();
         let found = places(&endpoints, &wanted, is_in_use).with_context(|| {
             format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
@@ -143,11 +143,13 @@ impl ServicesRole {
                 has_failed,
                 is_dead: server.is_dead && has_failed,
                 forwarding: service.forwarding,
+                limit: member.limit,
             };
             if known[server.id.index()] != Some(told) {
                 self.plane.set_server(placed.id, server.id, Some(told))?;
             }
         }
+        self.plane.note_full(placed.id, &limits(service, placed))?;
         self.tell_choices(service, placed)
     }
 

@@ -10,7 +10,7 @@ use anabranch_policy::abi::{Gauges, Meter};
 use tokio::time::Instant;
 
 use super::config::Service;
-use super::{Placed, PlacedServer, ServicesRole, active};
+use super::{Placed, PlacedServer, ServicesRole};
 
 /// The windows of a service.
 pub(super) struct Window {
@@ -109,6 +109,6 @@ fn counted_of(gauges: &Gauges, server: &PlacedServer, meter: &Meter) -> Counted 
         sent_bytes: meter.sent_bytes,
         answers: meter.answers,
         answering: Duration::from_micros(meter.answering_us),
-        open: active(&gauges.target[server.id.index()]),
+        open: gauges.target[server.id.index()].active(),
     }
 }

@@ -16,6 +16,8 @@ use nix::sys::signal::Signal;
 
 use crate::rig::*;
 
+mod operated;
+
 anabranch_testbed::in_both_families!(
     Family:
     curl_gets_all_of_a_thousand_pages_through_a_kill_of_the_daemon,

@@ -16,12 +16,13 @@ mod sweep;
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
     path::{Path, PathBuf},
 };
 
 use anabranch_core::{Family, Time, passive::Evidence};
 use anabranch_policy::abi::{
-    self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Meter, Secret,
+    self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Meter, Secret, Set,
 };
 use aya::{maps::lpm_trie::Key, programs::TcAttachType};
 
@@ -59,6 +60,8 @@ pub struct Server {
     pub is_dead: bool,
     /// How its packets are sent to it.
     pub forwarding: Forwarding,
+    /// Open connections at most.
+    pub limit: Option<NonZeroU32>,
 }
 
 /// How a client's packets are sent to a server.
@@ -276,6 +279,36 @@ impl Services {
         gauges.map_err(Error::map("service_gauges"))
     }
 
+    /// Notes which servers of a service have as many connections as they may: after limits have changed, and again, because what
+    /// the programs note at the same time may be lost.
+    ///
+    /// # Errors
+    /// The kernel refuses the read or the map update.
+    pub fn note_full(
+        &mut self,
+        service: ServiceId,
+        limits: &BTreeMap<ServerId, u32>,
+    ) -> Result<(), Error> {
+        let gauges = self.gauges(service)?.target;
+        let is_full =
+            |(id, limit): &(&ServerId, &u32)| gauges[id.index()].active() >= u64::from(**limit);
+        let full: Set = limits.iter().filter(is_full).map(|(id, _)| id.0).collect();
+        let failed = || Error::map("service_full");
+        let known = self
+            .object
+            .full
+            .get(&service.0.into(), 0)
+            .map_err(failed())?;
+        match known == full {
+            true => Ok(()),
+            false => self
+                .object
+                .full
+                .set(service.0.into(), full, 0)
+                .map_err(failed()),
+        }
+    }
+
     /// What the connections of each server of a service show of it, by place; with the time, on the clock of the programs.
     ///
     /// # Errors
@@ -401,6 +434,7 @@ fn server(entry: &abi::Server) -> Option<Server> {
         has_failed: has(abi::SERVER_FAILED),
         is_dead: has(abi::SERVER_DEAD),
         forwarding,
+        limit: NonZeroU32::new(entry.limit),
     })
 }
 
@@ -409,6 +443,7 @@ fn server_entry(server: Server) -> abi::Server {
         address: server.endpoint.ip().into(),
         port: abi::BePort::new(server.endpoint.port()),
         opened_before: server.opened_before,
+        limit: server.limit.map_or(0, NonZeroU32::get),
         ..abi::Server::default()
     };
     let flags = [

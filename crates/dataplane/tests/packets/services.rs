@@ -28,6 +28,8 @@ use anabranch_testbed::{
 use aya::maps::{HashMap, Map, MapData};
 use nix::time::{ClockId, clock_gettime};
 
+mod limits;
+
 use crate::{
     frame::{
         Header, Ip, IpNumber, Seen, Segment, icmp, mss_option, quote, read, reassemble, sent_by,
@@ -129,6 +131,7 @@ impl Rig {
                     has_failed: false,
                     is_dead: false,
                     forwarding: Forwarding::Nat,
+                    limit: None,
                 };
                 let place = place(family, number);
                 rig.services()
@@ -1204,6 +1207,7 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
         has_failed: false,
         is_dead: false,
         forwarding: Forwarding::Nat,
+        limit: None,
     };
     rig.services()
         .set_server(mail, ServerId(0), Some(one))

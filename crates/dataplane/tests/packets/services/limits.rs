@@ -1,0 +1,109 @@
+//! Limits of servers: how many connections they may have open.
+
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+use super::*;
+
+impl Rig {
+    /// Gives the first servers of a family limits, and the others none.
+    fn limit(&mut self, family: Family, limits: &[u32]) {
+        let mut all = BTreeMap::new();
+        for (number, limit) in (0..SERVERS).zip(limits.iter().copied().chain([0; 3])) {
+            let id = ServerId(place(family, number));
+            let known = self.services().servers(WEB).unwrap()[id.index()].unwrap();
+            let limit = NonZeroU32::new(limit);
+            all.extend(limit.map(|limit| (id, limit.get())));
+            let server = Server { limit, ..known };
+            self.services().set_server(WEB, id, Some(server)).unwrap();
+        }
+        self.services().note_full(WEB, &all).unwrap();
+    }
+
+    /// So many connections are opened from the port on; which server each gets.
+    fn open(&mut self, family: Family, ports: std::ops::Range<u16>) -> Vec<SocketAddr> {
+        let ends = ports.map(|port| (client(family, port), web(family)));
+        ends.map(|(from, to)| self.establish(from, to)).collect()
+    }
+
+    fn is_refused(&mut self, family: Family, port: u16) {
+        let syn = tcp(client(family, port), web(family), "S", 1, 0).frame();
+        self.passes(&syn, "full");
+    }
+}
+
+#[test]
+fn a_full_server_gets_no_connection_until_one_of_its_own_is_over_under_any_policy() {
+    for policy in ["RR", "WLC", "random", "P2C", "Maglev", "source"] {
+        let mut rig = Rig::new();
+        for family in Family::ALL {
+            rig.choose_by(policy, family, &[0, 1, 2]);
+            rig.limit(family, &[2, 3, 1]);
+            let met = rig.open(family, 4000..4006);
+            let shares = [0, 1, 2].map(|number| {
+                let of = server(family, number);
+                met.iter().filter(|server| **server == of).count()
+            });
+            assert_eq!(shares, [2, 3, 1], "{policy}");
+            rig.is_refused(family, 4006);
+            for (port, freed) in (4000..).zip(met) {
+                let end = tcp(client(family, port), web(family), "R", 2, 0);
+                assert_eq!(rig.client_sends(&end).dst(), freed);
+                assert_eq!(
+                    rig.open(family, port + 100..port + 101),
+                    [freed],
+                    "{policy}"
+                );
+                rig.is_refused(family, 4006);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_backup_takes_what_full_servers_do_not_up_to_its_own_limit() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    rig.limit(family, &[1, 1, 1]);
+    let mut choice = Choice::among(Dispatch::Turns, &[]).0;
+    (choice.count, choice.spares) = (SERVERS.into(), 1);
+    choice.usable = [0].into_iter().collect();
+    choice.spare[0] = [1, 2].into_iter().collect();
+    rig.services().set_choice(WEB, family, &choice).unwrap();
+    let met = rig.open(family, 4000..4003);
+    assert_eq!(met[0], server(family, 0));
+    assert_eq!(met.into_iter().collect::<BTreeSet<_>>().len(), 3);
+    rig.is_refused(family, 4003);
+    // The first is out of use, and the others are full.
+    choice.usable = [].into_iter().collect();
+    rig.services().set_choice(WEB, family, &choice).unwrap();
+    rig.is_refused(family, 4003);
+}
+
+#[test]
+fn a_limit_that_changes_counts_connections_that_are_open() {
+    let mut rig = Rig::new();
+    let family = Family::V6;
+    rig.choose_among(family, &[0]);
+    rig.open(family, 4000..4004);
+    for (limit, more) in [(4, 0), (3, 0), (5, 1), (5, 0), (0, 1)] {
+        rig.limit(family, &[limit]);
+        let ports = 5000 + 10 * limit as u16..;
+        let met = rig.open(family, ports.start..ports.start + more);
+        assert_eq!(met.len(), usize::from(more));
+        if limit > 0 {
+            rig.is_refused(family, 6000);
+        }
+    }
+}
+
+#[test]
+fn a_syn_that_is_sent_again_stays_with_the_server_that_it_has_filled() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        rig.limit(family, &[1, 1, 1]);
+        let syn = tcp(client(family, 4000), web(family), "S", 1, 0);
+        let first = rig.client_sends(&syn).dst();
+        assert_eq!(rig.client_sends(&syn).dst(), first);
+        assert_eq!(rig.live(family, 0), 1);
+    }
+}
