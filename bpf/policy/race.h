@@ -18,11 +18,10 @@
 #define ANABRANCH_POLICY_RACE_H
 
 #include "../include/choice.h"
+#include "bucket.h"
 #include "inline.h"
 #include "set.h"
 #include "tries.h"
-
-#define AB_RACE_SECOND_NS 1000000000ull
 
 /* Whether a race has something to measure: always, unless flows measure (paths.h). */
 static __always_inline int ab_asks_race(const struct ab_choice *now, const struct ab_request *q)
@@ -37,16 +36,10 @@ static __always_inline int ab_may_race(const struct ab_choice *now, const struct
 	       q->endpoint == AB_NO_TARGET && ab_asks_race(now, q);
 }
 
-/*
- * A token bucket that holds the races of one second. `full_ns` is when it is full again. Returns that time after one more race, or
- * 0 if none is left.
- */
+/* Takes a race from the class's bucket, see ab_take_token(). */
 static __always_inline __u64 ab_spend_race(const struct ab_choice *now, __u64 full_ns, __u64 now_ns)
 {
-	__u64 races = now->races ? now->races : 1, begins = full_ns > now_ns ? full_ns : now_ns;
-	__u64 next = begins + AB_RACE_SECOND_NS / races;
-
-	return next - now_ns > AB_RACE_SECOND_NS ? 0 : next;
+	return ab_take_token(now->races, full_ns, now_ns);
 }
 
 /* The links that race copies take, beside `first`, as bits: those that ab_choose() has chosen among. */

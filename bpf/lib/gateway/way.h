@@ -27,6 +27,7 @@
 #ifndef ANABRANCH_WAY_H
 #define ANABRANCH_WAY_H
 
+#include "../packet/fib.h"
 #include "../packet/parse.h"
 #include "../packet/redirect.h"
 #include "maps.h"
@@ -74,39 +75,6 @@ static __always_inline int is_beyond_room(const struct ab_route *to)
 	return !to && set && set->routes_kernel & AB_ROUTES_BEYOND;
 }
 
-/* Queries the kernel where it would forward the packet; the result is in `way`. Returns enum BPF_FIB_LKUP_RET_*, or a negative
- * error. */
-static __noinline int ask_kernel(struct __sk_buff *skb, const struct packet *p, struct bpf_fib_lookup *way, __u32 flags)
-{
-	__builtin_memset(way, 0, sizeof(*way));
-	way->ifindex = p->ifindex;
-	way->l4_protocol = p->proto;
-	if (!is_icmp(p->proto)) {
-		way->sport = p->sport;
-		way->dport = p->dport;
-	}
-	if (p->family == AB_IPV6) {
-		way->family = ANABRANCH_AF_INET6;
-		way->flowinfo = bpf_htonl((__u32)p->dscp << 22);
-		__builtin_memcpy(way->ipv6_src, &p->src, sizeof(p->src));
-		__builtin_memcpy(way->ipv6_dst, &p->dst, sizeof(p->dst));
-	} else {
-		way->family = ANABRANCH_AF_INET;
-		way->tos = p->dscp << 2;
-		way->ipv4_src = p->src.word[3];
-		way->ipv4_dst = p->dst.word[3];
-	}
-	return bpf_fib_lookup(skb, way, sizeof(*way), flags);
-}
-
-/* Whether the answer names a device. It does not matter whether the neighbour is resolved, or the packet too long for the
- * device. */
-static __always_inline int names_device(int answer)
-{
-	return answer == BPF_FIB_LKUP_RET_SUCCESS || answer == BPF_FIB_LKUP_RET_NO_NEIGH ||
-	       answer == BPF_FIB_LKUP_RET_FRAG_NEEDED;
-}
-
 static __always_inline int is_same_way(const struct bpf_fib_lookup *a, const struct bpf_fib_lookup *b)
 {
 	return a->ifindex == b->ifindex && a->rt_metric == b->rt_metric && a->family == b->family &&
@@ -129,7 +97,7 @@ static __always_inline int is_usual_answer(struct __sk_buff *skb, struct way_roo
 		return 1;
 	if (names_device(answer) && room->way.rt_metric == AB_OWN_METRIC)
 		return 1;
-	int main_answer = ask_kernel(skb, p, &room->main_way, BPF_FIB_LOOKUP_DIRECT);
+	int main_answer = ask_kernel(skb, p, &p->src, &room->main_way, BPF_FIB_LOOKUP_DIRECT);
 	return names_device(answer) ? names_device(main_answer) && is_same_way(&room->way, &room->main_way)
 				    : answer == main_answer;
 }
@@ -141,7 +109,7 @@ __noinline int ask_rules(struct __sk_buff *skb, struct packet *p)
 	const struct ab_settings *set = current_settings();
 	if (!room || !set || !p || !(set->routes_kernel & AB_ROUTES_FOREIGN))
 		return WAY_OPEN;
-	int answer = ask_kernel(skb, p, &room->way, 0);
+	int answer = ask_kernel(skb, p, &p->src, &room->way, 0);
 	if (is_usual_answer(skb, room, p, answer))
 		return is_hidden_way(room, p, answer, set->routes_kernel) ? WAY_KERNELS : WAY_OPEN;
 	const struct ab_device *device = names_device(answer) ? device_of(room->way.ifindex) : NULL;
