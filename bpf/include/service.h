@@ -97,6 +97,31 @@ struct ab_secret {
 /* Of what is hashed: two addresses, and the ports. */
 #define AB_KEYED_WORDS 5
 
+/* What becomes of a packet that belongs to no known connection and opens none. */
+enum ab_unknown {
+	AB_UNKNOWN_HOST = 0, /* it is left to the host */
+	AB_UNKNOWN_DROP = 1,
+	AB_UNKNOWN_HASH = 2, /* it goes to the server to which its hash leads */
+	AB_UNKNOWN_PEER = 3, /* the same, but to the former owner of its row if that changed lately */
+};
+
+/* The settings of a service beside its choice. */
+struct ab_service_settings {
+	__u64 former_until_ns; /* the rows as they were before they changed count until then */
+	__u32 insert_limit;    /* connections a second that get entries; 0: as many as there is room for */
+	__u32 unknown;	       /* enum ab_unknown */
+};
+
+/* The place of the rows of AB_UNKNOWN_HASH and AB_UNKNOWN_PEER, and of the former ones, for a AB_SERVICE_CHOICE. */
+#define AB_SERVICE_ROWS(choice, former) ((choice) + (former)*AB_MAX_SERVICES * AB_FAMILIES)
+
+/* The virtual endpoint as which a server's endpoint answers where there is no entry. Its key is like that of a virtual endpoint. */
+struct ab_alias {
+	union ab_addr address;
+	__be16 port; /* 0: that of the server */
+	__u16 zero;
+};
+
 /* Bits of ab_connection.state, in the client's entry. Set atomically and never cleared. */
 enum ab_connection_state {
 	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK, or a datagram */
@@ -152,6 +177,11 @@ struct ab_service_sweep {
 	X(TO_CLIENT, SENT, "server's packet sent to its client")                                                       \
 	X(NOT_OURS, PASSED, "of no service")                                                                           \
 	X(NO_CONNECTION, PASSED, "for a service and of no connection: left to the host")                               \
+	X(UNKNOWN, DROPPED, "for a service and of no connection: dropped")                                             \
+	X(TOO_MANY, DROPPED, "opens a connection above the service's limit of new ones")                               \
+	X(HASHED, SENT, "client's packet sent to the server of its hash, without an entry")                            \
+	X(FORMER, SENT, "client's packet sent to the former server of its hash, without an entry")                     \
+	X(ALIASED, SENT, "server's packet sent to its client, without an entry")                                       \
 	X(NO_SERVER, PASSED, "no server takes new connections: left to the host")                                      \
 	X(FULL, PASSED, "every server that takes new connections has as many as its limit: left to the host")          \
 	X(ERROR_TO_SERVER, SENT, "ICMP error about a server's packet sent to it")                                      \

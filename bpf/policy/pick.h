@@ -199,14 +199,19 @@ static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const s
 	return q->best.target;
 }
 
+/* The table's entry for the hash. */
+static __always_inline __u32 ab_row_of(const struct ab_consistent *table, __u32 hash)
+{
+	return table->target[(__u64)hash * AB_CONSISTENT_SLOTS >> 32];
+}
+
 /* The table's entry for the hash. If that is not in the pool, one of the next entries that the hash selects. */
 AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const struct ab_set *pool, __u64 size, __u32 hash)
 {
 	if (!table || !pool)
 		return AB_NO_TARGET;
 	for (__u32 i = 0; i < AB_CONSISTENT_STEPS; i++) {
-		__u32 spread = hash + i * AB_CONSISTENT_STRIDE;
-		__u32 target = table->target[(__u64)spread * AB_CONSISTENT_SLOTS >> 32];
+		__u32 target = ab_row_of(table, hash + i * AB_CONSISTENT_STRIDE);
 
 		if (ab_has(pool, target))
 			return target;

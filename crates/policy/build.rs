@@ -104,7 +104,7 @@ fn generate_contract(out: &Path) {
         .blocklist_function(".*")
         .blocklist_type("ab_(addr|scan|visit)")
         .rustified_enum(
-            "ab_(answer|dispatch|family|fate|granularity|hearing|load|role|spread|syn|ties|verdict|why|without)",
+            "ab_(answer|dispatch|family|fate|granularity|hearing|load|role|spread|syn|ties|unknown|verdict|why|without)",
         )
         .prepend_enum_name(false)
         .derive_default(true)

@@ -31,6 +31,14 @@ static __noinline __u32 mtu_of(struct __sk_buff *skb, __u32 ifindex)
  * one id towards a client. */
 #define FRAGMENTS_SIDE AB_SIDE_LAN
 
+/* For a packet of a connection: records the first fragment of a datagram for the others. Returns 0, or the reason to drop. */
+static __always_inline __u32 begin_datagram(struct packet *p)
+{
+	if (!is_fragment(p) || is_later_fragment(p) || !learn_fragment(p, FRAGMENTS_SIDE))
+		return 0;
+	return AB_SERVICE_REASON_BAD_FRAGMENT;
+}
+
 /* Splits a packet that is too long for a device and `outer` more headers, beside which p->mtu bytes have room. Returns 0, or the
  * reason why it cannot be sent. */
 static __noinline __u32 fit_device(struct __sk_buff *skb, struct packet *p, __u32 ifindex, __u32 outer)

@@ -24,7 +24,15 @@ AB_MAP(service_turns, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, _
 
 AB_MAP(service_meters, BPF_MAP_TYPE_PERCPU_ARRAY, AB_SERVERS_MAX, __u32, struct ab_meter, 0);
 
+/* At AB_SERVICE_ROWS: which server each row of hashes leads to. Made only where packets go by them. */
+AB_MAP(service_rows, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES *AB_FAMILIES * 2, __u32, struct ab_consistent,
+       BPF_F_NO_PREALLOC);
+AB_MAP(service_aliases, BPF_MAP_TYPE_LPM_TRIE, AB_SERVERS_MAX, struct ab_virtual_key, struct ab_alias,
+       BPF_F_NO_PREALLOC);
+
 /* Indexed by service. */
+AB_MAP(service_settings, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_service_settings, 0);
+AB_MAP(service_inserts, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, __u64, 0); /* policy/bucket.h */
 AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
 /* Servers that have as many connections as they may. */
 AB_MAP(service_full, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_set, 0);

@@ -8,6 +8,7 @@
 #include "error.h"
 #include "forward.h"
 #include "meter.h"
+#include "stateless.h"
 
 /* A client's acknowledgement may be this far behind what its server has sent. */
 #define ACK_WINDOW (1 << 20)
@@ -22,14 +23,6 @@ static __always_inline int is_of_services(const struct packet *p)
 static __always_inline int is_opening(const struct packet *p)
 {
 	return p->has_ports_header && (p->proto == IPPROTO_UDP || is_first_syn(p));
-}
-
-/* For a packet of a connection: records the first fragment of a datagram for the others. Returns 0, or the reason to drop. */
-static __always_inline __u32 begin_datagram(struct packet *p)
-{
-	if (!is_fragment(p) || is_later_fragment(p) || !learn_fragment(p, FRAGMENTS_SIDE))
-		return 0;
-	return AB_SERVICE_REASON_BAD_FRAGMENT;
 }
 
 /* Returns the bytes. */
@@ -106,6 +99,8 @@ static __noinline __u8 believed_flags(struct service_room *room, const struct ab
 /* Opens the connection of a packet. Returns 0, or the reason why it was not opened. */
 static __always_inline __u32 begin_connection(struct service_room *room, __u32 service)
 {
+	if (!gets_entry(room, service))
+		return AB_SERVICE_REASON_TOO_MANY;
 	__u32 target = choose_server(service),
 	      place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
 	if (target >= AB_MAX_TARGETS)
@@ -167,9 +162,9 @@ static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_r
 	}
 	room->signs = client && is_first_syn(p) && !(client->state & AB_CONNECTION_ANSWERED) ? SIGN_REPEATED : 0;
 	if (!client) {
-		if (!is_opening(p))
-			return AB_SERVICE_REASON_NO_CONNECTION;
-		__u32 reason = begin_connection(room, service);
+		__u32 reason = is_opening(p) ? begin_connection(room, service) : AB_SERVICE_REASON_NO_CONNECTION;
+		if (may_do_without_entry(reason))
+			return serve_without_entry(skb, room, service, reason);
 		if (reason)
 			return reason;
 		client = find_connection(&room->client);
@@ -207,7 +202,7 @@ static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_r
 	make_connection_key(&room->server, p->proto, AB_SIDE_SERVER, &p->src, p->sport, &p->dst, p->dport);
 	struct ab_connection *server = find_connection(&room->server);
 	if (!server)
-		return AB_SERVICE_REASON_NOT_OURS;
+		return answer_without_entry(skb, room);
 	room->signs = SIGN_HEARD;
 	int is_first_answer = p->proto == IPPROTO_UDP && !server->state;
 	if (is_first_answer || p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST)) {

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::algorithm::{DISPATCHES, word_of, word_of_granularity};
 use crate::catalogue::{Cost, Facts, Parts, TargetKind};
 use crate::maglev::{self, Entrant};
-use crate::measure::{Measure, Taken};
+use crate::measure::{self, Measure, Taken};
 use crate::served::Served;
 use crate::{slots, weights};
 
@@ -134,6 +134,17 @@ impl ServerPolicy {
             Dispatch::Lots => Some(slots::lots(&usable.collect::<Vec<_>>())),
             _ => None,
         }
+    }
+
+    /// The table of a keyed hash, by which packets without an entry go under any policy.
+    pub fn rows(&self, members: &[Option<Member>]) -> Option<Box<Consistent>> {
+        let by_hash = Self {
+            measure: &measure::NONE,
+            dispatch: Dispatch::Table,
+            by_weight: true,
+            ..*self
+        };
+        by_hash.table(members)
     }
 
     /// Whether it goes by what servers did in the last window.

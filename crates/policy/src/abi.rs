@@ -45,6 +45,11 @@ pub const fn service_choice_place(service: u16, family: Family) -> u32 {
     family as u32 * MAX_SERVICES as u32 + service as u32
 }
 
+/// Where the rows of a service's hashes for clients of a family stand, or those before they changed last.
+pub const fn service_rows_place(service: u16, family: Family, is_former: bool) -> u32 {
+    service_choice_place(service, family) + is_former as u32 * (MAX_SERVICES * FAMILIES) as u32
+}
+
 /// Where the traffic of class `class` on link `link` stands: that of the first classes lies together.
 pub const fn traffic_place(class: u8, link: u16, family: Family) -> u32 {
     (class as u32 * FAMILIES as u32 + family as u32) * MAX_LINKS as u32 + link as u32
@@ -212,7 +217,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Answer Dispatch Family Fate Granularity Load Role Spread Syn Ties Verdict Why Without);
+numbers!(Answer Dispatch Family Fate Granularity Load Role Spread Syn Ties Unknown Verdict Why Without);
 
 /// What is a key or value of a map, or an argument of a program.
 #[cfg(feature = "aya")]
@@ -229,8 +234,8 @@ mod plain {
     }
 
     plain! {
-        Addr BePort Carried Choice Class ClassName Connection Consistent Device Drr EmbryoKey Ended Ending Evidences Explanation Flow FlowKey Flowlet
-        FormerFlow Gauges Host HostKey Link Meter Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceSweep Set Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
+        Addr Alias BePort Carried Choice Class ClassName Connection Consistent Device Drr EmbryoKey Ended Ending Evidences Explanation Flow FlowKey Flowlet
+        FormerFlow Gauges Host HostKey Link Meter Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceSettings ServiceSweep Set Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
     }
 }
 

@@ -11,6 +11,7 @@
 mod listen;
 mod object;
 mod reset;
+mod stateless;
 mod sweep;
 
 use std::{
@@ -24,7 +25,13 @@ use anabranch_core::{Family, Time, passive::Evidence};
 use anabranch_policy::abi::{
     self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Meter, Secret, Set,
 };
-use aya::{maps::lpm_trie::Key, programs::TcAttachType};
+use aya::{
+    maps::{
+        MapData, MapError,
+        lpm_trie::{Key, LpmTrie},
+    },
+    programs::TcAttachType,
+};
 
 use crate::{
     Error, Ran, ReasonCount, attach,
@@ -149,23 +156,11 @@ impl Services {
     /// # Errors
     /// The kernel refuses a map update.
     pub fn set_virtuals(&mut self, wanted: &BTreeMap<Listen, ServiceId>) -> Result<(), Error> {
-        let failed = || Error::map("virtuals");
-        let wanted: HashMap<_, _> = wanted
-            .iter()
-            .flat_map(|(listen, service)| listen.keys().map(|key| (key, u32::from(service.0))))
-            .collect();
-        let known: Result<Vec<_>, _> = self.object.virtuals.keys().collect();
-        for key in known.map_err(failed())? {
-            if !wanted.contains_key(&(key.prefix_len(), key.data())) {
-                self.object.virtuals.remove(&key).map_err(failed())?;
-            }
-        }
-        for ((bits, key), service) in &wanted {
-            let key = Key::new(*bits, *key);
-            let set = self.object.virtuals.insert(&key, service, 0);
-            set.map_err(failed())?;
-        }
-        Ok(())
+        let wanted = wanted.iter().flat_map(|(listen, service)| {
+            let service = u32::from(service.0);
+            listen.keys().map(move |key| (key, service))
+        });
+        write_all(&mut self.object.virtuals, wanted.collect()).map_err(Error::map("virtuals"))
     }
 
     /// Tells where the server at a place of a service is, or that there is none.
@@ -398,6 +393,22 @@ impl Services {
     pub fn close(self) -> Result<(), Error> {
         remove_folder(&self.instance, &self.pins)
     }
+}
+
+/// Makes these the entries of a trie; those that stay are not touched.
+fn write_all<V: aya::Pod>(
+    trie: &mut LpmTrie<MapData, abi::Virtual, V>,
+    wanted: HashMap<(u32, abi::Virtual), V>,
+) -> Result<(), MapError> {
+    let known: Vec<Key<abi::Virtual>> = trie.keys().collect::<Result<_, _>>()?;
+    for key in known {
+        if !wanted.contains_key(&(key.prefix_len(), key.data())) {
+            trie.remove(&key)?;
+        }
+    }
+    wanted
+        .into_iter()
+        .try_for_each(|((bits, key), value)| trie.insert(&Key::new(bits, key), value, 0))
 }
 
 fn program_for(is_layer3: bool) -> &'static str {

@@ -1,5 +1,7 @@
 //! The service programs: what a client's packets become, which way answers go, and what is left alone.
 
+mod stateless;
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
@@ -91,6 +93,22 @@ fn place(family: Family, number: u16) -> u16 {
     family.index() as u16 * SERVERS + number
 }
 
+/// By place; those that are not usable are out of use.
+fn members(family: Family, usable: &[u16]) -> Vec<Option<Member>> {
+    let mut members = vec![None; usize::from(2 * SERVERS)];
+    for number in 0..SERVERS {
+        members[usize::from(place(family, number))] = Some(Member {
+            weight: 1,
+            is_usable: usable.contains(&number),
+            is_backup: false,
+            base: 0,
+            endpoint: server(family, number),
+            served: Served::default(),
+        });
+    }
+    members
+}
+
 struct Rig {
     services: Option<Services>,
     pins: PinFolder,
@@ -174,6 +192,13 @@ impl Rig {
         self.services().set_choice(WEB, family, &choice).unwrap();
     }
 
+    fn change_server(&mut self, family: Family, number: u16, change: impl Fn(&mut Server)) {
+        let place = ServerId(place(family, number));
+        let mut one = self.services().servers(WEB).unwrap()[place.index()].unwrap();
+        change(&mut one);
+        self.services().set_server(WEB, place, Some(one)).unwrap();
+    }
+
     /// By a policy of the catalogue, and its table; the others are out of use.
     fn choose_by(
         &mut self,
@@ -185,17 +210,7 @@ impl Rig {
         let Policy::Service(policy) = row.policy else {
             panic!("of servers");
         };
-        let mut members = vec![None; usize::from(2 * SERVERS)];
-        for number in 0..SERVERS {
-            members[usize::from(place(family, number))] = Some(Member {
-                weight: 1,
-                is_usable: usable.contains(&number),
-                is_backup: false,
-                base: 0,
-                endpoint: server(family, number),
-                served: Served::default(),
-            });
-        }
+        let members = members(family, usable);
         let (choice, table) = (policy.choice(&members), policy.table(&members));
         let services = self.services();
         services.set_table(WEB, family, table.as_deref()).unwrap();
@@ -915,14 +930,7 @@ fn servers_without_a_port_are_called_at_the_port_of_a_range_that_the_client_call
     rig.services().set_virtuals(&ranges).unwrap();
     for family in Family::ALL {
         for number in 0..SERVERS {
-            let place = ServerId(place(family, number));
-            let known = rig.services().servers(WEB).unwrap()[place.index()].unwrap();
-            let mut endpoint = known.endpoint;
-            endpoint.set_port(0);
-            let portless = Server { endpoint, ..known };
-            rig.services()
-                .set_server(WEB, place, Some(portless))
-                .unwrap();
+            rig.change_server(family, number, |server| server.endpoint.set_port(0));
         }
         for port in [8001, 8004, 8006] {
             let called = SocketAddr::new(web(family).ip(), port);
@@ -960,9 +968,7 @@ fn connections_of_a_dead_server_end_and_no_others() {
         let place = ServerId(place(family, 0));
         let dead = [(WEB, place)].into();
         assert_eq!(sweeper.sweep(&dead).unwrap(), Swept::default());
-        let mut one = rig.services().servers(WEB).unwrap()[usize::from(place.0)].unwrap();
-        one.is_dead = true;
-        rig.services().set_server(WEB, place, Some(one)).unwrap();
+        rig.change_server(family, 0, |server| server.is_dead = true);
         // Whose SYN was not answered is given another server.
         let swept = Swept {
             forgotten: 2,
@@ -982,13 +988,9 @@ fn a_server_that_answers_itself_gets_packets_as_they_are() {
     rig.listen(&[Protocol::Tcp, Protocol::Udp]);
     for family in Family::ALL {
         for number in 0..SERVERS {
-            let place = ServerId(place(family, number));
-            let known = rig.services().servers(WEB).unwrap()[place.index()].unwrap();
-            let direct = Server {
-                forwarding: Forwarding::Direct,
-                ..known
-            };
-            rig.services().set_server(WEB, place, Some(direct)).unwrap();
+            rig.change_server(family, number, |server| {
+                server.forwarding = Forwarding::Direct;
+            });
         }
         let (from, to) = (client(family, 4000), web(family));
         let before = rig.entries();

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Packets without an entry. A service may have its client's packets sent to where a keyed hash leads (AB_UNKNOWN_HASH): those of
+ * connections that are not known, and new ones above a rate, of which a flood would fill the table. All of these go by the same
+ * hash, whatever the policy is, so that no packet depends on another. A server's endpoint belongs to one virtual endpoint only, so
+ * its answers need no entry either. They leave by the host's routes.
+ *
+ * With AB_UNKNOWN_PEER, packets of unknown connections go to the former owner of a row that changed lately: they are older than the
+ * change, unless another balancer opened them. New connections of such a row always get an entry.
+ */
+#ifndef ANABRANCH_SERVICE_STATELESS_H
+#define ANABRANCH_SERVICE_STATELESS_H
+
+#include "../../policy/bucket.h"
+#include "../packet/fib.h"
+#include "forward.h"
+
+/* What is known of a packet without an entry, in memory outside of the stack. */
+struct stateless_room {
+	struct bpf_fib_lookup way;
+	union ab_addr next_hop;
+};
+AB_SCRATCH(stateless_room, struct stateless_room)
+
+static __always_inline int goes_by_rows(const struct ab_service_settings *set)
+{
+	return set->unknown == AB_UNKNOWN_HASH || set->unknown == AB_UNKNOWN_PEER;
+}
+
+/* Where the hash of room->packet leads among the servers that take new connections, or AB_NO_TARGET. */
+__noinline int server_by_hash(__u32 service)
+{
+	struct service_room *room = service_room();
+	if (!room)
+		return AB_NO_TARGET;
+	__u32 place = AB_SERVICE_CHOICE(service, room->packet.family);
+	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
+	const struct ab_consistent *rows = bpf_map_lookup_elem(&service_rows, &place);
+	if (!now || !rows)
+		return AB_NO_TARGET;
+	struct ab_request *q = &room->request;
+	__builtin_memset(q, 0, sizeof(*q));
+	hash_client(now, service);
+	__u32 size = ab_fill_pool(now, q);
+	return size ? ab_pick_consistent(rows, &q->pool, size, q->hash) : AB_NO_TARGET;
+}
+
+/* The owner of the row to which room->request.hash leads: the former one if rows have changed lately. AB_NO_TARGET if it is dead. */
+static __noinline __u32 owner_of_row(const struct service_room *room, __u32 service, __u64 former_until_ns)
+{
+	__u32 choice = AB_SERVICE_CHOICE(service, room->packet.family);
+	__u32 place = AB_SERVICE_ROWS(choice, time_ns() < former_until_ns);
+	const struct ab_consistent *rows =
+		bpf_map_lookup_elem(&service_rows, &place) ?: bpf_map_lookup_elem(&service_rows, &choice);
+	if (!rows)
+		return AB_NO_TARGET;
+	__u32 target = ab_row_of(rows, room->request.hash);
+	place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	return server && server->ifindex && !(server->flags & AB_SERVER_DEAD) ? target : AB_NO_TARGET;
+}
+
+/* Whether a packet without an entry goes to a former owner, who is then in `*target`, where the hash leads. */
+static __always_inline int is_of_former(const struct service_room *room, const struct ab_service_settings *set,
+					__u32 service, __u32 *target)
+{
+	if (set->unknown != AB_UNKNOWN_PEER)
+		return 0;
+	__u32 owner = owner_of_row(room, service, set->former_until_ns);
+	if (owner >= AB_MAX_TARGETS || owner == *target)
+		return 0;
+	*target = owner;
+	return 1;
+}
+
+/* Whether a new connection gets an entry: the limit is not reached, or other packets would go elsewhere than its first. */
+static __noinline int gets_entry(const struct service_room *room, __u32 service)
+{
+	const struct ab_service_settings *set = bpf_map_lookup_elem(&service_settings, &service);
+	__u64 *full_ns = bpf_map_lookup_elem(&service_inserts, &service);
+	if (!set || !full_ns || !set->insert_limit)
+		return 1;
+	__u64 next = ab_take_token(set->insert_limit, *full_ns, tick_ns());
+	/* Two CPUs at once may take the same token. That is cheaper than to be exact. */
+	if (next) {
+		*full_ns = next;
+		return 1;
+	}
+	__u32 target = set->unknown == AB_UNKNOWN_PEER ? server_by_hash(service) : AB_NO_TARGET;
+	return is_of_former(room, set, service, &target);
+}
+
+/* Whether a packet that leaves for this reason has no entry, and may be sent by its hash. */
+static __always_inline int may_do_without_entry(__u32 reason)
+{
+	return reason == AB_SERVICE_REASON_NO_CONNECTION || reason == AB_SERVICE_REASON_TOO_MANY ||
+	       reason == AB_SERVICE_REASON_TABLE_FULL;
+}
+
+/* Handles a client's packet for which there is no entry. It is counted under `refused`, unless the service has its packets sent by
+ * their hash. */
+static __noinline __u32 serve_without_entry(struct __sk_buff *skb, struct service_room *room, __u32 service,
+					    __u32 refused)
+{
+	struct packet *p = &room->packet;
+	const struct ab_service_settings *set = bpf_map_lookup_elem(&service_settings, &service);
+	if (!set || !goes_by_rows(set))
+		return set && set->unknown == AB_UNKNOWN_DROP && refused == AB_SERVICE_REASON_NO_CONNECTION
+			       ? AB_SERVICE_REASON_UNKNOWN
+			       : refused;
+	__u32 target = server_by_hash(service);
+	int is_former = is_of_former(room, set, service, &target);
+	/* Its other packets would not follow it. */
+	if (is_former && refused != AB_SERVICE_REASON_NO_CONNECTION)
+		return refused;
+	__u32 place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	if (target >= AB_MAX_TARGETS || !server)
+		return AB_SERVICE_REASON_NO_SERVER;
+	struct ab_connection *sent = &room->connection;
+	sent->service = service;
+	sent->server = target;
+	sent->state = server->flags & AB_SERVER_DIRECT ? AB_CONNECTION_DIRECT : 0;
+	sent->other_local = server->address;
+	__u32 bad = begin_datagram(p);
+	if (bad)
+		return bad;
+	__u32 reason = send_to_server(skb, p, sent, server->port ?: p->dport);
+	if (reason != AB_SERVICE_REASON_TO_SERVER)
+		return reason;
+	return is_former ? AB_SERVICE_REASON_FORMER : AB_SERVICE_REASON_HASHED;
+}
+
+/* Finds the device and the next hop by which the host would send to the packet's destination. Returns the device's number, or 0 if it
+ * would not forward the packet, as if it is for the host. */
+static __noinline __u32 find_way(struct __sk_buff *skb, struct packet *p, const union ab_addr *src,
+				 struct stateless_room *room)
+{
+	struct bpf_fib_lookup *way = &room->way;
+	p->ifindex = skb->ifindex;
+	if (!names_device(ask_kernel(skb, p, src, way, 0)))
+		return 0;
+	__builtin_memcpy(&room->next_hop, way->ipv6_dst, sizeof(room->next_hop));
+	if (way->family == ANABRANCH_AF_INET)
+		map_ipv4(&room->next_hop, way->ipv4_dst);
+	return way->ifindex;
+}
+
+/* Sends a packet of a server for which there is no entry to its client, as if it came from the virtual endpoint. */
+static __noinline __u32 answer_without_entry(struct __sk_buff *skb, struct service_room *room)
+{
+	struct packet *p = &room->packet;
+	struct ab_virtual_key key = {
+		.bits = AB_VIRTUAL_BITS,
+		.virtual = { .address = p->src, .proto = p->proto, .port = p->sport },
+	};
+	struct stateless_room *beside = stateless_room();
+	const struct ab_alias *alias = bpf_map_lookup_elem(&service_aliases, &key);
+	if (!alias || !beside)
+		return AB_SERVICE_REASON_NOT_OURS;
+	__be16 port = alias->port ?: p->sport;
+	make_connection_key(&room->client, p->proto, AB_SIDE_CLIENT, &alias->address, port, &p->dst, p->dport);
+	/* The client talks to another server. */
+	if (find_connection(&room->client))
+		return AB_SERVICE_REASON_NOT_OURS;
+	__u32 ifindex = find_way(skb, p, &alias->address, beside);
+	if (!ifindex)
+		return AB_SERVICE_REASON_NOT_OURS;
+	if (p->ttl <= 1)
+		return AB_SERVICE_REASON_TTL;
+	__u32 bad = begin_datagram(p) ?: fit_device(skb, p, ifindex, 0);
+	if (bad)
+		return bad;
+	if (fit_mss(skb, p, ifindex) || rewrite_packet(skb, p, OUTBOUND, &alias->address, port) ||
+	    send_to_neighbour(skb, p->l3, ifindex, &beside->next_hop))
+		return AB_SERVICE_REASON_UNSENT;
+	return AB_SERVICE_REASON_ALIASED;
+}
+
+#endif
