@@ -13,7 +13,9 @@ use anabranch_policy::Dispatch;
 use anabranch_policy::abi::{MAX_SERVICES, Secret, Ties};
 use serde::Deserialize;
 
+use super::aliases::{Answering, aliases};
 use super::members::{Member, ServerTable, ServiceCheckTable, members};
+use super::unknown::{Unknown, insert_limit};
 use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
 
 const NAME_CHARS_MAX: usize = 32;
@@ -71,6 +73,10 @@ pub struct Service {
     pub secret: Option<Secret>,
     /// What happens to connections of a server that dies.
     pub on_failure: OnFailure,
+    /// What becomes of packets of unknown connections.
+    pub unknown: Unknown,
+    /// Connections a second that get entries; none: as many as there is room for.
+    pub insert_limit: Option<u32>,
     /// Devices over which servers and clients are reached; empty: those of the gateway.
     devices: Vec<String>,
 }
@@ -133,6 +139,9 @@ struct ServiceTable {
     secret: Option<String>,
     #[serde(default)]
     on_failure: OnFailure,
+    #[serde(default)]
+    unknown: Unknown,
+    insert_limit: Option<u32>,
     #[serde(default)]
     forwarding: ForwardingWord,
     gue_port: Option<u16>,
@@ -203,7 +212,25 @@ impl Config {
                 ports: config.nat.ports,
             }),
         };
-        Ok(config)
+        match config.aliases() {
+            Ok(_) => Ok(config),
+            Err((name, problem)) => Err(source.bad(&[SERVICE, &name, "unknown"], problem)),
+        }
+    }
+
+    /// As which virtual endpoints servers answer where there is no entry, or the name of a service of which that cannot be told, and why.
+    pub(super) fn aliases(&self) -> Result<BTreeMap<Listen, SocketAddr>, (String, String)> {
+        let answering = self
+            .services
+            .iter()
+            .filter(|service| service.forwarding == Forwarding::Nat);
+        let answering = answering.map(|service| Answering {
+            name: &service.name,
+            listen: &service.listen,
+            servers: service.endpoints().collect(),
+            needs_aliases: service.unknown.goes_by_rows(),
+        });
+        aliases(&answering.collect::<Vec<_>>())
     }
 
     /// An error about this file found by looking at the host.
@@ -359,13 +386,18 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(secret) => secret,
         Err(problem) => return bad(&["secret"], &problem),
     };
-    if secret.is_some() && policy.dispatch != Dispatch::Table {
+    let uses_hash = policy.dispatch == Dispatch::Table || table.unknown.goes_by_rows();
+    if secret.is_some() && !uses_hash {
         let problem = format!(
             "the policy {} uses no hash; write policy = \"Maglev\" or \"source\", or leave it out",
             Policy::Service(policy)
         );
         return bad(&["secret"], &problem);
     }
+    let insert_limit = match insert_limit(table.unknown, table.insert_limit) {
+        Ok(limit) => limit,
+        Err(problem) => return bad(&["insert_limit"], &problem),
+    };
     let is_of_tcp = listen.iter().any(|one| one.protocol == Protocol::Tcp);
     let asked = (if is_of_tcp { "tcp" } else { "icmp" }, listen[0].ports[0]);
     let servers = members(source, &name, &table.servers, &table.check, asked)?;
@@ -379,6 +411,8 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         forwarding,
         secret,
         on_failure: table.on_failure,
+        unknown: table.unknown,
+        insert_limit,
         devices: table.devices,
     })
 }
@@ -737,7 +771,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, forwarding, gue_port, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, unknown, insert_limit, forwarding, gue_port, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -7,13 +7,16 @@
 //! A service keeps its number, and a server its place, across reloads and restarts, because connections in the kernel contain both.
 //! They are stored only in the maps.
 
+mod aliases;
 mod among;
 mod checked;
 mod config;
 mod members;
 mod places;
 mod role;
+mod stateless;
 mod tell;
+mod unknown;
 mod ways;
 mod windows;
 
@@ -38,6 +41,7 @@ use crate::shell::Shell;
 use checked::Subject;
 pub use config::{Config, Service};
 pub use members::Member;
+use unknown::Unknown;
 use ways::Missing;
 pub(crate) use ways::check;
 use windows::Window;
@@ -78,8 +82,8 @@ struct Placed {
     id: ServiceId,
     /// By where they listen: the configuration may have changed since they were written.
     servers: BTreeMap<SocketAddr, PlacedServer>,
-    /// None: of an earlier daemon, which this one does not know.
-    policy: Option<ServerPolicy>,
+    /// How it chooses; none: of an earlier daemon, which this one does not know.
+    choosing: Option<(ServerPolicy, Unknown)>,
     /// By place: what the programs choose among.
     members: [Vec<Option<core::Member>>; 2],
 }

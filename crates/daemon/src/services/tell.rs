@@ -30,11 +30,14 @@ impl ServicesRole {
             let mut now = self.place(id, &service, host).await?;
             self.tell_secret(id, &service)?;
             self.tell_service(&service, &mut now)?;
+            self.tell_settings(id, &service)?;
             for listen in &service.listen {
                 endpoints.insert(*listen, id);
             }
             placed.insert(service.name, now);
         }
+        let aliases = self.config.aliases().unwrap_or_default();
+        self.plane.set_aliases(&aliases)?;
         self.plane.set_virtuals(&endpoints)?;
         self.placed = placed;
         Ok(())
@@ -105,7 +108,7 @@ impl ServicesRole {
         Ok(Placed {
             id,
             servers,
-            policy: former.as_ref().and_then(|former| former.policy),
+            choosing: former.as_ref().and_then(|former| former.choosing),
             members: former.map(|former| former.members).unwrap_or_default(),
         })
     }
@@ -157,19 +160,21 @@ impl ServicesRole {
     fn tell_choices(&mut self, service: &Service, placed: &mut Placed) -> anyhow::Result<()> {
         let gauges = self.plane.gauges(placed.id)?;
         let policy = service.choosing();
+        let choosing = Some((policy, service.unknown));
         for family in Family::ALL {
             let served = |server| self.served(service, server);
             let among = members(service, &placed.servers, family, served);
             let told = &mut placed.members[family.index()];
-            if placed.policy != Some(policy) || !is_same(told, &among) {
+            if placed.choosing != choosing || !is_same(told, &among) {
                 *told = counted_from_now(among, &gauges);
                 let table = policy.table(told);
                 self.plane.set_table(placed.id, family, table.as_deref())?;
+                self.tell_rows((placed.id, family), service, told)?;
             }
             let choice = policy.choice(told);
             self.plane.set_choice(placed.id, family, &choice)?;
         }
-        placed.policy = Some(policy);
+        placed.choosing = choosing;
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! A gateway that is a service, too: three web servers behind one address, asked by real clients from the internet, while LAN hosts use
 //! the links.
 
+mod stateless;
+
 use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};

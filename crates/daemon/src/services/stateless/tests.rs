@@ -1,0 +1,107 @@
+use std::path::Path;
+
+use super::super::config::Config;
+use super::super::unknown::INSERT_LIMIT;
+use crate::config::Configuration;
+
+/// A service of these endpoints and servers.
+fn service(name: &str, listen: &str, servers: &str, more: &str) -> String {
+    format!(
+        "[service.{name}]\nlisten = {listen}\nservers = {servers}\ndevices = [\"eth0\"]\n{more}\n"
+    )
+}
+
+fn read(text: &str) -> Result<Config, String> {
+    let read = Configuration::parse(Path::new("f.toml"), text);
+    let read = read.map_err(|error| error.to_string())?;
+    Ok(read.services.expect("a service"))
+}
+
+const HASH: &str = "unknown = \"hash\"";
+const WEB: &str = "\"203.0.113.10:80\"";
+const RANGE: &str = "[\"203.0.113.10:8000-8089\", \"203.0.113.10:443\", \"udp:203.0.113.10:443\", \"[2001:db8::10]:80\"]";
+const SERVER: &str = "[\"10.0.0.11:8080\"]";
+
+#[test]
+fn connections_are_limited_where_something_becomes_of_those_above() {
+    for (more, expected) in [
+        ("", None),
+        ("unknown = \"drop\"", Some(INSERT_LIMIT)),
+        (HASH, Some(INSERT_LIMIT)),
+        ("unknown = \"peer\"\ninsert_limit = 7", Some(7)),
+        ("insert_limit = 7", Some(7)),
+    ] {
+        let read = read(&service("web", WEB, SERVER, more)).unwrap();
+        assert_eq!(read.services[0].insert_limit, expected, "{more}");
+    }
+    let refused = read(&service("web", WEB, SERVER, "insert_limit = 0")).unwrap_err();
+    assert!(
+        refused.contains("service.web.insert_limit = 0: connections a second: 1 to"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_servers_packet_tells_as_which_endpoint_it_answers() {
+    let two = service("web", WEB, SERVER, HASH)
+        + &service("more", RANGE, "[\"10.0.0.12\", \"fd00::12\"]", HASH)
+        + &service("plain", "\"203.0.113.10:90\"", "[\"10.0.0.13:90\"]", "");
+    let aliases = read(&two).unwrap().aliases().unwrap();
+    let told: Vec<(String, String)> = aliases
+        .iter()
+        .map(|(server, alias)| (server.to_string(), alias.to_string()))
+        .collect();
+    let expected = [
+        ("10.0.0.11:8080", "203.0.113.10:80"),
+        ("10.0.0.12:0-65535", "203.0.113.10:0"),
+        ("udp:10.0.0.12:0-65535", "203.0.113.10:0"),
+        ("[fd00::12]:0-65535", "[2001:db8::10]:0"),
+    ];
+    let expected = expected.map(|(server, alias)| (server.to_owned(), alias.to_owned()));
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn what_a_servers_packet_does_not_tell_is_refused() {
+    let several = "answers for several virtual endpoints";
+    let other = |server: &str| {
+        service("web", WEB, SERVER, HASH) + &service("b", "\"203.0.113.10:90\"", server, "")
+    };
+    for (text, said) in [
+        (
+            service("web", RANGE, "[\"10.0.0.12:80\", \"fd00::12\"]", HASH),
+            several,
+        ),
+        (
+            service(
+                "web",
+                "[\"203.0.113.10:80\", \"203.0.113.11:80\"]",
+                "[\"10.0.0.12\"]",
+                HASH,
+            ),
+            several,
+        ),
+        (other(SERVER), "10.0.0.11 is a server of service.b, too"),
+        (
+            other("[\"10.0.0.11\"]"),
+            "10.0.0.11 is a server of service.b, too",
+        ),
+    ] {
+        let refused = read(&text).unwrap_err();
+        assert!(
+            refused.starts_with("f.toml: service.web.unknown = \"hash\": "),
+            "{refused}"
+        );
+        assert!(refused.contains(said), "{refused}");
+        let direct = text.replace(
+            "[\"10.0.0.12:80\", \"fd00::12\"]",
+            "[\"10.0.0.12\", \"fd00::12\"]",
+        );
+        let direct = direct
+            .replace(HASH, "unknown = \"hash\"\nforwarding = \"direct\"")
+            .replace(":8080", "");
+        read(&direct).unwrap_or_else(|error| panic!("{direct}\n{error}"));
+        read(&text.replace(HASH, "")).unwrap();
+    }
+    read(&other("[\"10.0.0.11:8081\"]")).unwrap();
+}
