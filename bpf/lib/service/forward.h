@@ -67,10 +67,12 @@ static __always_inline int fit_mss(struct __sk_buff *skb, struct packet *p, __u3
 	return clamp_mss(skb, p, one < other ? one : other);
 }
 
-/* Sends a packet to `port` of the server of its connection. Returns the reason under which it is counted. */
-static __always_inline __u32 send_to_server(struct __sk_buff *skb, struct packet *p, const struct ab_connection *client,
-					    __be16 port)
+/* Sends a packet to `port` of the server of its connection. Returns the reason under which it is counted. Global, so that the verifier
+ * follows it once. */
+__noinline int send_to_server(struct __sk_buff *skb, struct packet *p, const struct ab_connection *client, __u32 port)
 {
+	if (!p || !client)
+		return AB_SERVICE_REASON_UNSENT;
 	__u32 place = AB_SERVER_PLACE(client->service % AB_MAX_SERVICES, client->server % AB_MAX_TARGETS);
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
 	if (!server || !server->ifindex)
