@@ -1,6 +1,7 @@
 //! The service programs: what a client's packets become, which way answers go, and what is left alone.
 
 mod stateless;
+mod two_balancers;
 
 use std::{
     collections::BTreeSet,

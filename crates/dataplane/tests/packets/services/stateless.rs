@@ -9,7 +9,7 @@ const SECRET: Secret = Secret { word: [7, 11] };
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a hash leads to.
-struct Rows {
+pub(super) struct Rows {
     choice: Choice,
     table: Box<Consistent>,
 }
@@ -46,7 +46,7 @@ impl Rows {
 impl Rig {
     /// Connections above one a second get no entry, and what is unknown is treated so. Clients are beyond the device that servers
     /// are beyond, too.
-    fn without_entries(unknown: Unknown) -> Self {
+    pub(super) fn without_entries(unknown: Unknown) -> Self {
         let mut rig = Self::new();
         for command in [
             "link set lo up",
@@ -63,11 +63,11 @@ impl Rig {
         }
         rig.services().set_secret(WEB, &SECRET).unwrap();
         let settings = ServiceSettings {
-            insert_limit: 1,
             unknown: unknown.into(),
             ..ServiceSettings::default()
         };
         rig.services().set_settings(WEB, settings).unwrap();
+        rig.limit_entries(1);
         let servers = Family::ALL
             .into_iter()
             .flat_map(|family| (0..SERVERS).map(move |number| (family, number)));
@@ -84,8 +84,17 @@ impl Rig {
         rig
     }
 
+    /// How many connections a second get entries; 0: all.
+    pub(super) fn limit_entries(&mut self, insert_limit: u32) {
+        let settings = ServiceSettings {
+            insert_limit,
+            ..self.services().settings(WEB).unwrap()
+        };
+        self.services().set_settings(WEB, settings).unwrap();
+    }
+
     /// The rows lead to these servers from now on.
-    fn change_rows(&mut self, family: Family, servers: &[u16]) -> Rows {
+    pub(super) fn change_rows(&mut self, family: Family, servers: &[u16]) -> Rows {
         let rows = Rows::of(family, servers);
         let set = self
             .services()
@@ -111,7 +120,7 @@ impl Rig {
 
     /// Sends a client's packet, which has no entry.
     #[track_caller]
-    fn sends_without_entry(&mut self, frame: Vec<u8>, because: &str) -> Seen {
+    pub(super) fn sends_without_entry(&mut self, frame: Vec<u8>, because: &str) -> Seen {
         let (ran, reason) = self.send(&sent_by(CLIENT_MAC, frame));
         assert_eq!((ran.action, reason.as_str()), (TC_ACT_REDIRECT, because));
         read(&ran.packet)
