@@ -5,7 +5,7 @@
  * the egress of the LAN devices, records what the kernel forwards there by itself, if it does (stray.h). The other programs are not
  * attached; user space runs them: `explain` answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
  */
-#define AB_TIES_ARE AB_TIES_BY_LOAD
+#define AB_AMONG_LINKS
 
 #include "lib/gateway/addressee.h"
 #include "lib/gateway/answer.h"

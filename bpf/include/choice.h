@@ -29,6 +29,8 @@ enum ab_dispatch {
 	AB_DISPATCH_SOONEST = 8,    /* argmin of the time that a flow is expected to take (policy/soonest.h) */
 	AB_DISPATCH_ROUNDS = 9,	    /* the slots of the table one after the other */
 	AB_DISPATCH_LOTS = 10,	    /* a random slot of the table */
+	AB_DISPATCH_COLD =
+		11, /* of those with fewer open flows than `hot` argmax weight; if there is none, the fewest flows */
 };
 
 /* Which of the targets that are equally good is chosen. */
@@ -68,6 +70,7 @@ enum ab_why {
 		17, /* a probe takes all usable targets, beginning with this one; the SYN takes that of the first answer */
 	AB_WHY_SOONEST = 18, /* a flow is expected to finish there first */
 	AB_WHY_LOSS = 19,    /* least response time * sqrt(loss) among the measured targets */
+	AB_WHY_COLD = 20,    /* the best of those with few open flows */
 };
 
 /*
@@ -113,14 +116,16 @@ struct ab_choice {
 	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 races;	      /* connections a second whose SYN may take all targets at once (policy/race.h); 0: none */
 	__u32 holds;	      /* ... or waits while probes do, and takes the target whose probe is answered first */
-	__u32 flow_us;	   /* AB_DISPATCH_SOONEST: time of a flow alone on the target with the greatest weight, ... */
-	__u32 rounds;	   /* ... plus this number of response times */
-	__u32 surveys;	   /* only probes of popular destinations measure prefixes */
-	__u32 by_loss;	   /* loss of SYNs counts beside response times (policy/loss.h) */
-	__u32 ties;	   /* enum ab_ties */
-	__u64 session_ns;  /* a session is forgotten this long after its last flow began; 0: only for lack of room */
-	__u64 lifetime_ns; /* how long a measurement of a prefix is valid (policy/paths.h); 0: nothing is measured */
-	struct ab_set usable;		   /* take new flows */
+	__u32 flow_us; /* AB_DISPATCH_SOONEST: time of a flow alone on the target with the greatest weight, ... */
+	__u32 rounds;  /* ... plus this number of response times */
+	__u32 surveys; /* only probes of popular destinations measure prefixes */
+	__u32 by_loss; /* loss of SYNs counts beside response times (policy/loss.h) */
+	__u32 ties;    /* enum ab_ties */
+	__u32 hot;     /* AB_DISPATCH_COLD: this number of open flows is many */
+	__u32 zero;
+	__u64 session_ns;     /* a session is forgotten this long after its last flow began; 0: only for lack of room */
+	__u64 lifetime_ns;    /* how long a measurement of a prefix is valid (policy/paths.h); 0: nothing is measured */
+	struct ab_set usable; /* take new flows */
 	struct ab_set spare[AB_SPARE_MAX]; /* take flows that have failed on `usable` and the tiers before */
 	struct ab_set working; /* take new flows of some class: routes of the host may bind flows to any of these */
 	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */

@@ -15,12 +15,12 @@
 /* Targets per scan. The verifier follows each iteration of a loop, and that of Linux 6.1 follows some of them again. */
 #define AB_SCANNED 32
 
-/* enum ab_ties. A build all of whose choices break ties in one way names it in AB_TIES_ARE, and is spared the code of the others. */
+/* enum ab_ties. A build that chooses among links alone defines AB_AMONG_LINKS, and is spared what only servers have. */
 static __always_inline __u32 ab_ties_of(const struct ab_choice *now)
 {
-#ifdef AB_TIES_ARE
+#ifdef AB_AMONG_LINKS
 	(void)now;
-	return AB_TIES_ARE;
+	return AB_TIES_BY_LOAD;
 #else
 	return now->ties;
 #endif
@@ -135,6 +135,42 @@ AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauge
 	return 0;
 }
 
+#ifndef AB_AMONG_LINKS
+#define AB_COLD_LOAD_MAX ((1u << 30) - 1)
+
+/*
+ * The rule of hot and cold (Wydrowski et al. 2024, Prequal, section 4.2): the greatest weight, which is the inverse of a latency, of
+ * the targets with less than now->hot open flows. If there is none, the fewest open flows.
+ */
+AB_GLOBAL int ab_scan_cold(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
+			   __u32 first)
+{
+	__u64 leader, lead;
+	__u32 part;
+
+	if (!now || !gauges || !q)
+		return 0;
+	leader = q->best.target;
+	lead = q->best.weight;
+	first &= AB_MAX_TARGETS - AB_SCANNED;
+	part = ab_part(&q->scanned, first);
+	for (__u64 i = first; part; part >>= 1, i++) {
+		const struct ab_target *target = ab_target_at(now, &i);
+		__u64 load = ab_active_flows(&gauges->target[i]);
+		__u64 idle = AB_COLD_LOAD_MAX - ab_select(ab_is_less(load, AB_COLD_LOAD_MAX), load, AB_COLD_LOAD_MAX);
+		__u64 cold = (1ull << 62) + ((__u64)(target->weight & ~0u >> 1) << 30) + idle;
+		__u64 key = ab_select(ab_is_less(load, now->hot), cold, idle + 1) * (part & 1);
+		__u64 better = ab_is_less(lead, key);
+
+		leader = ab_select(better, i, leader);
+		lead = ab_select(better, key, lead);
+	}
+	q->best.target = leader;
+	q->best.weight = lead;
+	return 0;
+}
+#endif
+
 /* No leader yet: its load / weight is infinite, and its weight the least. */
 static __always_inline void ab_begin_scan(struct ab_leader *best)
 {
@@ -219,6 +255,7 @@ AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const stru
 	return ab_nth(pool, hash % size);
 }
 
+#ifndef AB_AMONG_LINKS
 /* The target in a slot, selected by turn or by lot. If that is not in the pool, any other. */
 AB_GLOBAL __u32 ab_pick_slot(const struct ab_consistent *table, const struct ab_request *q, __u64 size, __u32 by_lot)
 {
@@ -231,6 +268,7 @@ AB_GLOBAL __u32 ab_pick_slot(const struct ab_consistent *table, const struct ab_
 		target = table->target[slot];
 	return ab_has(&q->pool, target) ? target : ab_nth(&q->pool, q->draw % size);
 }
+#endif
 
 /* Chooses a target of q->pool, whose `size` is at least two. Weights out of range may lead to AB_NO_TARGET. */
 static __always_inline void ab_dispatch(const struct ab_choice *now, const struct ab_gauges *gauges,
@@ -263,6 +301,11 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 		d->target = ab_nth(&q->pool, q->draw % size);
 		d->why = AB_WHY_TURN;
 		break;
+#ifndef AB_AMONG_LINKS
+	case AB_DISPATCH_COLD:
+		d->target = ab_pick_by(ab_scan_cold, now, gauges, q, size);
+		d->why = AB_WHY_COLD;
+		break;
 	case AB_DISPATCH_ROUNDS:
 		d->target = ab_pick_slot(table, q, size, 0);
 		d->why = AB_WHY_TURN;
@@ -271,6 +314,7 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 		d->target = ab_pick_slot(table, q, size, 1);
 		d->why = AB_WHY_RANDOM;
 		break;
+#endif
 	default:
 		d->target = ab_pick_by(ab_scan_ratios, now, gauges, q, size);
 		d->why = AB_WHY_WEIGHTED;

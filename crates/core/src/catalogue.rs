@@ -130,7 +130,7 @@ macro_rules! rows {
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 50] = rows! {
+pub static ROWS: [Row; 51] = rows! {
     "WSDM": "by available bandwidth; a retransmitted SYN tries another link" ("Peng 2005 §4.2") =>
         Policy::Gateway(Algorithm { measure: &measure::ST_MIX, retry: Retry::Elsewhere, ..PERIODIC });
     "RR": "each link in turn" ("Peng 2005 table 1") =>
@@ -299,6 +299,13 @@ pub static ROWS: [Row; 50] = rows! {
             measure: &measure::PEAK,
             dispatch: Dispatch::Weighted,
             suits: "servers whose speed changes or that are at unlike distances",
+            ..SERVERS
+        });
+    "Prequal": "least time from request to answer among the servers with few open connections, else the fewest connections" ("Wydrowski et al. 2024, hot–cold rule") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::PEAK,
+            dispatch: Dispatch::Cold,
+            suits: "servers whose speed changes while others use them, and no more load than they can bear",
             ..SERVERS
         });
     "LC": "fewest connections still open" ("Zhang 2002 §2.3, least connections, by live count") =>

@@ -15,6 +15,9 @@ use crate::measure::{self, Measure, Taken};
 use crate::served::Served;
 use crate::{slots, weights};
 
+/// The quantile of requests in flight above which a server is hot: 2^-0.25, as Wydrowski et al. 2024 section 5.3 found best.
+const HOT: f64 = 0.84;
+
 /// What the data path of a service does at each connection, by what it counts then or what was measured in the last window
 /// ([`crate::served`]). Each policy is a row of the [`catalogue`](crate::catalogue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,7 @@ impl ServerPolicy {
         let (mut choice, _) = Choice::among(self.dispatch, &candidates);
         choice.load = self.load().into();
         choice.ties = self.ties.into();
+        choice.hot = hot(members);
         choice.granularity = self.granularity.into();
         let backup =
             |member: &Option<Member>| member.is_some_and(|one| one.is_usable && one.is_backup);
@@ -154,7 +158,10 @@ impl ServerPolicy {
 
     /// Whether servers are compared, so that several may be equally good.
     pub fn compares(&self) -> bool {
-        matches!(self.dispatch, Dispatch::Weighted | Dispatch::Best)
+        matches!(
+            self.dispatch,
+            Dispatch::Weighted | Dispatch::Best | Dispatch::Cold
+        )
     }
 
     /// By place.
@@ -193,6 +200,16 @@ impl ServerPolicy {
     }
 }
 
+/// From so many open connections on a server is hot: more than [`HOT`] of the servers had as the window ended.
+fn hot(members: &[Option<Member>]) -> u32 {
+    let usable = members.iter().flatten().filter(|one| one.is_usable);
+    let mut open: Vec<u64> = usable.map(|one| one.served.open).collect();
+    open.sort_unstable();
+    let place = (open.len() as f64 * HOT).ceil() as usize;
+    let most = open.get(place.saturating_sub(1)).copied().unwrap_or(0);
+    u32::try_from(most).unwrap_or(u32::MAX).saturating_add(1)
+}
+
 impl Facts for ServerPolicy {
     fn target(&self) -> TargetKind {
         TargetKind::Server
@@ -206,6 +223,7 @@ impl Facts for ServerPolicy {
                 Dispatch::Table => "table",
                 Dispatch::Rounds => "rounds",
                 Dispatch::Lots => "lots",
+                Dispatch::Cold => "cold",
                 dispatch => word_of(&DISPATCHES, dispatch),
             },
             granularity: word_of_granularity(self.granularity),
@@ -306,7 +324,7 @@ mod tests {
     }
 
     /// All but those by a hash, whose requests differ.
-    const POLICIES: [&str; 13] = [
+    const POLICIES: [&str; 14] = [
         "RR",
         "WRR",
         "SWRR",
@@ -317,6 +335,7 @@ mod tests {
         "RT",
         "XSIZE",
         "EWMA",
+        "Prequal",
         "LC",
         "WLC",
         "P2C",
@@ -377,6 +396,37 @@ mod tests {
         }
         let given = given("EWMA", &[20, 10, 20].map(answered).map(did), 40);
         assert_eq!([0, 1, 2].map(|one| count(&given, one)), [10, 20, 10]);
+    }
+
+    #[test]
+    fn the_fastest_server_gets_connections_until_it_is_hot() {
+        let server = |open, ms| {
+            did(Served {
+                open,
+                peak: Duration::from_millis(ms),
+                ..Served::default()
+            })
+        };
+        // 84 % of four servers are four, so that it is hot who has more than each of them had.
+        let servers = [server(0, 30), server(5, 10), server(0, 20), server(0, 40)];
+        let given = given("Prequal", &servers, 24);
+        assert_eq!(given[..6], [1; 6], "with none open yet");
+        assert_eq!(given[6..12], [2; 6]);
+        assert_eq!(given[12..18], [0; 6]);
+        assert_eq!(given[18..], [3; 6]);
+    }
+
+    #[test]
+    fn if_all_servers_are_hot_the_fewest_connections_decide() {
+        let servers = [10, 20].map(|ms| {
+            did(Served {
+                peak: Duration::from_millis(ms),
+                ..Served::default()
+            })
+        });
+        let given = given("Prequal", &servers, 8);
+        assert_eq!([0, 1].map(|one| count(&given, one)), [4, 4]);
+        assert_eq!(given[0], 0, "the faster of two that are cold");
     }
 
     #[test]

@@ -118,6 +118,7 @@ pub fn why(value: u8) -> String {
         Ok(Why::Loss) => "least response time times root of loss for the destination's prefix",
         Ok(Why::Race) => "the first to answer",
         Ok(Why::Probed) => "the first whose probe is answered",
+        Ok(Why::Cold) => "best of those with few open flows",
         Err(_) => "unknown",
     }
     .to_owned()

@@ -20,6 +20,7 @@
 //! | [`Dispatch::Turns`] | each in turn | |
 //! | [`Dispatch::Rounds`] | the slots of a table in turn (Zhang 2002 §2.3, weighted round robin) | |
 //! | [`Dispatch::Lots`] | a random slot of a table (Zhang 2002 §2.3, probabilistic) | |
+//! | [`Dispatch::Cold`] | greatest weight of those with few open flows, else the fewest flows (Wydrowski et al. 2024, Prequal) | fewer open flows, then [`abi::Ties`] |
 //! | [`Dispatch::Soonest`] | least expected time of a flow: round trips of its destination, and its share of the link | lower index |
 //!
 //! Where flows tell of their destinations ([`paths`]), the fastest of the links that are known for the flow's decides before that.

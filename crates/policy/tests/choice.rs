@@ -174,7 +174,11 @@ fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Dec
                 Why::RandomTwo,
             )
         }
-        Dispatch::Table | Dispatch::Rounds | Dispatch::Lots | Dispatch::Soonest => {
+        Dispatch::Table
+        | Dispatch::Rounds
+        | Dispatch::Lots
+        | Dispatch::Cold
+        | Dispatch::Soonest => {
             unreachable!("they have tests of their own")
         }
     };

@@ -20,7 +20,7 @@ use anabranch_dataplane::{
 };
 use anabranch_policy::{
     Candidate, Choice, Dispatch, NO_TABLE, Request,
-    abi::{Connection, Consistent, FlowKey, Gauges, SERVICE_ABI_VERSION, Secret},
+    abi::{Connection, Consistent, FlowKey, Gauges, SERVICE_ABI_VERSION, Secret, Target},
     choose,
     keyed::client_hash,
 };
@@ -478,6 +478,27 @@ fn least_connections_go_by_what_is_still_open() {
     assert_eq!(BTreeSet::from_iter(&first), BTreeSet::from_iter(&all));
     rig.client_sends(&tcp(client(family, 4001), web(family), "R", 2, 0));
     assert_eq!(opens(&mut rig, 4003), first[1]);
+}
+
+#[test]
+fn the_fastest_server_gets_connections_until_it_is_hot_then_the_next() {
+    let mut rig = Rig::new();
+    let family = Family::V6;
+    let (mut choice, _) = rig.choose_by("Prequal", family, &[0, 1, 2]);
+    choice.hot = 3;
+    for (number, weight) in [(0, 20), (1, 10), (2, 30)] {
+        choice.target[usize::from(place(family, number))] = Target::new(weight, 0);
+    }
+    rig.services().set_choice(WEB, family, &choice).unwrap();
+    let met = (4000..4012).map(|port| {
+        let syn = tcp(client(family, port), web(family), "S", 1, 0);
+        rig.client_sends(&syn).dst()
+    });
+    let met: Vec<_> = met.collect();
+    let cold = [2, 2, 2, 0, 0, 0, 1, 1, 1].map(|number| server(family, number));
+    assert_eq!(met[..9], cold);
+    let hot: BTreeSet<_> = met[9..].iter().copied().collect();
+    assert_eq!(hot.len(), 3, "each has as many as the others");
 }
 
 #[test]
