@@ -8,7 +8,7 @@ use std::{
 
 use flate2::{Compression, write::ZlibEncoder};
 
-const NAMES: [&str; 4] = ["gateway", "service", "trunk", "upgrade"];
+const NAMES: [&str; 5] = ["gateway", "member", "service", "trunk", "upgrade"];
 /// For the tests of upgrades, as clang makes it.
 const FORMER: &str = "former";
 

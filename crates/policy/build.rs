@@ -87,6 +87,7 @@ fn generate_contract(out: &Path) {
         .header(header("anabranch.h"))
         .header(header("bins.h"))
         .header(header("former.h"))
+        .header(header("member.h"))
         .header(header("rules.h"))
         .header(header("service.h"))
         .header("../../bpf/policy/choose.h")
@@ -96,7 +97,7 @@ fn generate_contract(out: &Path) {
         .clang_arg("-fparse-all-comments")
         .allowlist_item("(ab|AB)_.*")
         // Reasons are rows of a table, see `reasons`.
-        .blocklist_item("AB_(|TRUNK_|SERVICE_)REASON.*|ab_(|trunk_|service_)reason")
+        .blocklist_item("AB_(|TRUNK_|SERVICE_|MEMBER_)REASON.*|ab_(|trunk_|service_|member_)reason")
         // What bpf/policy has beside its enumerations.
         .blocklist_item(
             "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)",

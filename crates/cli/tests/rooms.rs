@@ -328,7 +328,9 @@ fn headers_know_their_own_room_and_those_below_it() {
             "include" => &[],
             "policy" => &["include"],
             "lib/packet" => &["include", "policy"],
-            "lib/gateway" | "lib/service" | "lib/trunk" => &["include", "policy", "lib/packet"],
+            "lib/gateway" | "lib/member" | "lib/service" | "lib/trunk" => {
+                &["include", "policy", "lib/packet"]
+            }
             // Programs, which put together what they need.
             "" => continue,
             other => panic!("{other}: which rooms may it know?"),

@@ -14,6 +14,7 @@
 //! What takes as long as there are flows, sweeping, ending and listing them, is a [`Walker`]'s, which any thread may hold.
 //!
 //! A [`trunk`] is the other, smaller thing: one program at the egress of the trunk device. [`services`] stand before the gateway.
+//! A [`member`] is a server of services, which takes packets out of tunnels.
 //!
 //! [`DataPlane::install`]: anabranch_core::DataPlane::install
 //! [`DataPlane::end_flows`]: anabranch_core::DataPlane::end_flows
@@ -31,6 +32,7 @@ mod flows;
 mod forwards;
 mod gateway;
 mod leftovers;
+pub mod member;
 mod next_hops;
 mod object;
 mod packet;

@@ -11,16 +11,19 @@ pub enum Pinned {
     Services,
     /// Of a trunk.
     Trunk,
+    /// Of a member.
+    Member,
 }
 
 impl Pinned {
-    const ALL: [Self; 3] = [Self::Gateway, Self::Services, Self::Trunk];
+    const ALL: [Self; 4] = [Self::Gateway, Self::Services, Self::Trunk, Self::Member];
 
     fn prefix(self) -> &'static str {
         match self {
             Self::Gateway => "v",
             Self::Services => "services-v",
             Self::Trunk => "trunk-v",
+            Self::Member => "member-v",
         }
     }
 

@@ -13,7 +13,8 @@ use std::{
 };
 
 use anabranch_dataplane::{
-    gateway_object, services::service_object, trunk::trunk_object, upgrade_object,
+    gateway_object, member::member_object, services::service_object, trunk::trunk_object,
+    upgrade_object,
 };
 use anyhow::{Context, bail, ensure};
 use aya::{
@@ -166,6 +167,7 @@ fn measure() -> anyhow::Result<(Vec<Row>, Vec<anyhow::Error>)> {
         (upgrade_object(), UPGRADING),
         (trunk_object(), ""),
         (service_object(), ""),
+        (member_object(), ""),
     ] {
         let chains = Chains::of(&object)?;
         let pins = Pins::new()?;

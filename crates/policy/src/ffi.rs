@@ -187,6 +187,8 @@ unsafe extern "C" {
     static ab_native_trunk_reasons_count: usize;
     static ab_native_service_reasons: [RawReason; 1];
     static ab_native_service_reasons_count: usize;
+    static ab_native_member_reasons: [RawReason; 1];
+    static ab_native_member_reasons_count: usize;
 }
 
 /// `(name, words, fate)` of every reason of the gateway, in the order of their numbers.
@@ -218,6 +220,17 @@ pub fn service_reasons() -> Vec<(&'static str, &'static str, u32)> {
         std::slice::from_raw_parts(
             (&raw const ab_native_service_reasons).cast(),
             ab_native_service_reasons_count,
+        )
+    })
+}
+
+/// The same of a member.
+pub fn member_reasons() -> Vec<(&'static str, &'static str, u32)> {
+    // SAFETY: as above.
+    read_reasons(unsafe {
+        std::slice::from_raw_parts(
+            (&raw const ab_native_member_reasons).cast(),
+            ab_native_member_reasons_count,
         )
     })
 }

@@ -39,8 +39,8 @@
 //!
 //! What a segment does to the state of a flow of the gateway says [`tcp`], to that of a service's connection [`connection`].
 //!
-//! [`abi`] mirrors the whole contract between programs and user space; [`reasons`], [`trunk_reasons`] and [`service_reasons`] name every way
-//! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
+//! [`abi`] mirrors the whole contract between programs and user space; [`reasons`], [`trunk_reasons`], [`service_reasons`] and [`member_reasons`] name
+//! every way a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
 //! build. Beside that, of the pure crates only the simulator has unsafe code: a hint to the cache.
 
 #![deny(missing_docs)]
@@ -340,7 +340,8 @@ pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 
     ffi::ab_flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
 }
 
-/// One way a packet can leave a program; its number is its place in [`reasons`], [`trunk_reasons`] or [`service_reasons`].
+/// One way a packet can leave a program; its number is its place in [`reasons`], [`trunk_reasons`], [`service_reasons`] or
+/// [`member_reasons`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// As in `AB_REASON_…`, in capitals.
@@ -373,6 +374,17 @@ pub fn service_reasons() -> &'static [Reason] {
     static REASONS: OnceLock<Vec<Reason>> = OnceLock::new();
     REASONS.get_or_init(|| {
         ffi::service_reasons()
+            .into_iter()
+            .map(Reason::known)
+            .collect()
+    })
+}
+
+/// Every reason of a member, in the order of the counters.
+pub fn member_reasons() -> &'static [Reason] {
+    static REASONS: OnceLock<Vec<Reason>> = OnceLock::new();
+    REASONS.get_or_init(|| {
+        ffi::member_reasons()
             .into_iter()
             .map(Reason::known)
             .collect()

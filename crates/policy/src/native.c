@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "../../../bpf/include/bins.h"
+#include "../../../bpf/include/member.h"
 #include "../../../bpf/include/reasons.h"
 #include "../../../bpf/include/service.h"
 #include "../../../bpf/policy/trace.h"
@@ -26,3 +27,6 @@ const size_t ab_native_trunk_reasons_count = AB_TRUNK_REASON_COUNT;
 
 const struct reason ab_native_service_reasons[] = { AB_SERVICE_REASONS(REASON) };
 const size_t ab_native_service_reasons_count = AB_SERVICE_REASON_COUNT;
+
+const struct reason ab_native_member_reasons[] = { AB_MEMBER_REASONS(REASON) };
+const size_t ab_native_member_reasons_count = AB_MEMBER_REASON_COUNT;

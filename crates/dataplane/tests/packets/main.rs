@@ -13,6 +13,7 @@ mod families;
 mod former;
 mod ipv4;
 mod ipv6;
+mod member;
 mod pool;
 #[path = "../common/property.rs"]
 mod property;
