@@ -7,7 +7,7 @@ use anabranch_core::ReasonCount;
 use serde::{Deserialize, Serialize};
 
 /// What `anabranch status` shows of an instance. It has the shape of the file: what is the gateway's stands at the top, what is
-/// the services' under `services`, what is the trunk's under `trunk`.
+/// the services' under `services`, what is the trunk's under `trunk`, what is the member's under `member`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Its name.
@@ -30,6 +30,9 @@ pub struct Status {
     /// None: it has no such role, or that has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Box<TrunkStatus>>,
+    /// None: it has no such role, or that has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<Box<MemberStatus>>,
 }
 
 impl Status {
@@ -39,18 +42,20 @@ impl Status {
             gateway,
             services,
             trunk,
+            member,
             ..
         } = other;
         self.gateway = self.gateway.take().or(gateway);
         self.services = self.services.take().or(services);
         self.trunk = self.trunk.take().or(trunk);
+        self.member = self.member.take().or(member);
     }
 }
 
 /// Whether a role does what it is there for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleStatus {
-    /// `gateway`, `service` or `trunk`.
+    /// `gateway`, `service`, `trunk` or `member`.
     pub name: String,
     /// The daemon's part of it.
     pub state: RoleState,
@@ -583,6 +588,31 @@ pub struct TrunkStatus {
     pub reassignments: u64,
     /// How packets left the program, most frequent first; those that never happened are left out.
     pub reasons: Vec<ReasonCount>,
+}
+
+/// What `anabranch status` shows of a member.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Programs and addresses of an earlier daemon were taken over.
+    pub adopted: bool,
+    /// What keeps the member from being as it should, a line each: what, where, and what to do.
+    #[serde(default)]
+    pub troubles: Vec<String>,
+    /// By which balancers reach it.
+    pub devices: Vec<String>,
+    /// In the order of the configuration.
+    pub addresses: Vec<MemberAddress>,
+    /// How packets left the programs, most frequent first; those that never happened are left out.
+    pub reasons: Vec<ReasonCount>,
+}
+
+/// A virtual address of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberAddress {
+    /// As in the configuration.
+    pub address: IpAddr,
+    /// Bytes of the longest outer headers that a packet for it had; 0 if none came in a tunnel.
+    pub outer_bytes: u32,
 }
 
 /// How a sublink fares.

@@ -145,6 +145,9 @@ A line of flows.txt is a flow, and may say which rule is to take it; # begins a 
     /// Show services and their servers, and take a server out of use, or back in
     #[command(subcommand)]
     Service(ServiceCommand),
+    /// Look after a server that answers the clients of services itself
+    #[command(subcommand)]
+    Member(MemberCommand),
     /// List the policies of gateways, trunks and services, what they need and what they cost
     ///
     /// Of one policy a page: what it measures, where and how often, what that costs, which sites it suits, and what the experiments
@@ -172,6 +175,25 @@ In place of a link's policy the tuple itself may be written, and be given a name
   anabranch completions bash > /usr/share/bash-completion/completions/anabranch
   anabranch completions zsh > /usr/share/zsh/site-functions/_anabranch")]
     Completions { shell: Shell },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MemberCommand {
+    /// Tell what keeps this server from being a member, a line each with what to do about it
+    ///
+    /// Looks at addresses, ARP, filters, routes and listening programs, with or without a daemon, and changes nothing. Exit code 1
+    /// if anything is wrong.
+    #[command(after_help = "Examples:
+  anabranch member doctor
+  anabranch member doctor --config new.toml --json")]
+    Doctor {
+        /// TOML file with `[member]`
+        #[arg(long, value_name = "FILE", default_value = "/etc/anabranch.toml")]
+        config: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]

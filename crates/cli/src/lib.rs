@@ -30,7 +30,7 @@ use anabranch_core::catalogue::{self, Row};
 use anabranch_daemon::Error;
 use clap::Parser;
 
-use args::{Args, Command};
+use args::{Args, Command, MemberCommand};
 
 const PROGRAM: &str = "anabranch";
 const BAD_INPUT: u8 = 2;
@@ -93,6 +93,9 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
             name,
             force,
         } => commands::link::run(instance, action, name, force),
+        Command::Member(MemberCommand::Doctor { config, json }) => {
+            commands::member::doctor(instance, &config, json)
+        }
         Command::Service(command) => commands::service::run(instance, command),
         Command::Policies { name, json } => {
             let pages = catalogue::rows().map(Row::page).collect();

@@ -12,8 +12,8 @@
 //!   the daemon stops;
 //! - [`probe`]: probes over one link, and their round-trip times;
 //! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`;
-//! - [`services`] and [`trunk`]: the other roles that an instance can have, servers behind virtual addresses, and one logical link over
-//!   parallel sublinks.
+//! - [`services`], [`trunk`] and [`member`]: the other roles that an instance can have, servers behind virtual addresses, one logical link
+//!   over parallel sublinks, and one of the servers.
 //!
 //! [`run()`] opens the roles that the file names and hands them to the shell, where each is a task that takes one event at a
 //! time and owns all its state. So nothing is locked, and nothing is half done when the next event comes. A role that fails does not
@@ -42,6 +42,7 @@ mod error;
 mod gateway;
 pub mod host;
 mod lock;
+pub mod member;
 mod meter;
 pub mod neighbours;
 mod notify;

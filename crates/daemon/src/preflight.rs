@@ -12,7 +12,7 @@ use crate::neighbours;
 use crate::observe::{self, Netlink, Snapshot};
 use crate::plane;
 use crate::privileges::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON};
-use crate::{services, trunk};
+use crate::{member, services, trunk};
 
 /// The kernel of Debian 12. The helpers that the programs call need 5.17; the verifier is tested with this version.
 const KERNEL_MIN: (u32, u32) = (6, 1);
@@ -55,7 +55,7 @@ async fn check_gateway(config: &Config) -> Result<Vec<Finding>, Error> {
 }
 
 /// Checks that kernel and privileges suffice for `config`, that the programs can be attached, and that the devices of a trunk
-/// exist. Those of a gateway may appear later. Changes nothing.
+/// or a member exist. Those of a gateway may appear later. Changes nothing.
 pub async fn check_host(config: &Configuration) -> Result<(), Error> {
     kernel(
         utsname::uname()
@@ -86,6 +86,11 @@ pub async fn check_host(config: &Configuration) -> Result<(), Error> {
     }
     if let Some(config) = &config.trunk {
         check_trunk(config, &netlink).await?;
+    }
+    if let Some(config) = &config.member {
+        let host = netlink.snapshot().await?;
+        member::check(config, &host)?;
+        check_hooks(&host, &config.device_names())?;
     }
     Ok(())
 }

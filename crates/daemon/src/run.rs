@@ -13,6 +13,7 @@ use anabranch_api::{Finding, Paths, ReasonCount};
 use anabranch_core::Family;
 use anabranch_core::checks::{Ask, Outcome};
 use anabranch_core::rules::Moment;
+use anabranch_dataplane::member::Member;
 use anabranch_dataplane::services::Services;
 use anabranch_dataplane::trunk::Trunk;
 use anabranch_dataplane::{Gateway, Pinned};
@@ -24,12 +25,13 @@ use tokio::time::timeout;
 
 use crate::checking::make_test;
 use crate::commands::{Commands, Helper};
-use crate::config::{Config, Configuration, GATEWAY, SERVICE, TRUNK};
+use crate::config::{Config, Configuration, GATEWAY, MEMBER, SERVICE, TRUNK};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
 use crate::host::ids::Ids;
 use crate::host::{self, Conversation, Host, Moved, Return, Settings, Ways};
 use crate::lock::{Claims, Lock, Numbers};
+use crate::member::{self, MemberRole};
 use crate::neighbours;
 use crate::observe::{Desired, MassKey, Monitor, Netlink, Snapshot};
 use crate::plane::{self, Route, Verdict};
@@ -122,6 +124,7 @@ async fn open(
         gateway,
         services,
         trunk,
+        member,
     } = config;
     let pins = paths.pins();
     let gateway = gateway.map(|config| {
@@ -130,21 +133,25 @@ async fn open(
     });
     let services = services.map(|config| (config, Services::open(pins).context("data path")));
     let trunk = trunk.map(|config| (config, Trunk::open(pins).context("data path")));
+    let member = member.map(|config| (config, Member::open(pins).context("data path")));
     let is_loaded = gateway.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
         || services.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
-        || trunk.as_ref().is_some_and(|(_, loaded)| loaded.is_ok());
+        || trunk.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())
+        || member.as_ref().is_some_and(|(_, loaded)| loaded.is_ok());
     if !is_loaded {
         // Nothing was changed, so the programs of an earlier run continue.
         let gateway = gateway.and_then(|(_, loaded)| loaded.err());
         let services = services.and_then(|(_, loaded)| loaded.err());
         let trunk = trunk.and_then(|(_, loaded)| loaded.err());
-        let failed = gateway.or(services).or(trunk);
+        let member = member.and_then(|(_, loaded)| loaded.err());
+        let failed = gateway.or(services).or(trunk).or(member);
         return failed.map_or_else(|| Ok(Vec::new()), Err);
     }
     if let Err(error) = privileges::drop_loading() {
         gateway.map_or(Ok(()), |(_, loaded)| undo(loaded, Gateway::close))?;
         services.map_or(Ok(()), |(_, loaded)| undo(loaded, Services::close))?;
         trunk.map_or(Ok(()), |(_, loaded)| undo(loaded, Trunk::close))?;
+        member.map_or(Ok(()), |(_, loaded)| undo(loaded, Member::close))?;
         return Err(error);
     }
     if gateway.is_none() {
@@ -156,6 +163,9 @@ async fn open(
     }
     if trunk.is_none() {
         tell_left(TRUNK, forget_trunk(paths));
+    }
+    if member.is_none() {
+        tell_left(MEMBER, forget_member(paths).await);
     }
     let mut roles = Vec::new();
     if let Some((config, loaded)) = gateway {
@@ -174,6 +184,11 @@ async fn open(
         let host = async { trunk::host(paths, claims) };
         let role = |plane, host| TrunkRole::new(config, paths.instance(), plane, host);
         roles.push(Opened::new(begin(loaded, Trunk::close, host, role).await));
+    }
+    if let Some((config, loaded)) = member {
+        let host = async { member::Host::adopt(paths, claims) };
+        let role = |plane, host| Ok(MemberRole::new(config, paths.instance(), plane, host));
+        roles.push(Opened::new(begin(loaded, Member::close, host, role).await));
     }
     Ok(roles)
 }
@@ -217,6 +232,12 @@ async fn forget_gateway(paths: &Paths, ids: Ids) -> anyhow::Result<()> {
 fn forget_trunk(paths: &Paths) -> anyhow::Result<()> {
     anabranch_dataplane::remove(paths.pins(), Pinned::Trunk)?;
     Settings::adopt(&paths.state_of(TRUNK))?.restore()
+}
+
+/// The same for a member.
+async fn forget_member(paths: &Paths) -> anyhow::Result<()> {
+    anabranch_dataplane::remove(paths.pins(), Pinned::Member)?;
+    member::forget(paths).await
 }
 
 fn tell_left(role: &str, forgotten: anyhow::Result<()>) {

@@ -14,7 +14,7 @@ use anabranch_daemon::observe::{
 };
 use anabranch_daemon::plane::LinkPath;
 use anabranch_daemon::trunk::{self, View};
-use anabranch_daemon::{Slots, preflight, services};
+use anabranch_daemon::{Slots, member, preflight, services};
 use anyhow::bail;
 
 use crate::words;
@@ -36,6 +36,7 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
             .trunk
             .as_ref()
             .map(|config| trunk(config, host.as_ref())),
+        config.member.as_ref().map(member),
     ];
     let understood = parts.into_iter().flatten().collect::<Vec<_>>().join("\n");
     let (absent, seen) = match (gateway, &host) {
@@ -124,6 +125,18 @@ fn services(config: &services::Config) -> String {
         ]);
     }
     format!("services at {}\n\n{columns}", config.devices.join(", "))
+}
+
+fn member(config: &member::Config) -> String {
+    let from = match &config.from[..] {
+        [] => "any balancer".to_owned(),
+        from => table::list(from),
+    };
+    format!(
+        "member of  {}\nat         {}\nfrom       {from}\n",
+        table::list(&config.addresses),
+        config.devices.join(", ")
+    )
 }
 
 fn trunk(config: &trunk::Config, host: Option<&Snapshot>) -> String {

@@ -4,6 +4,7 @@ pub mod check;
 pub mod explain;
 pub mod flows;
 pub mod link;
+pub mod member;
 pub mod prefixes;
 pub mod reload;
 pub mod run;

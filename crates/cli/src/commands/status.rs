@@ -2,9 +2,9 @@
 
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, Finding, GatewayStatus, LinkState, LinkStatus, PathStatus, Rates,
-    RecentProbes, RoleState, RoleStatus, ServicesStatus, Severity, Status, TargetStatus,
-    TrunkStatus,
+    ClassLink, ClassStatus, Finding, GatewayStatus, LinkState, LinkStatus, MemberStatus,
+    PathStatus, Rates, RecentProbes, RoleState, RoleStatus, ServicesStatus, Severity, Status,
+    TargetStatus, TrunkStatus,
 };
 use anabranch_console::output::{print, print_json};
 use anabranch_console::table::{self, Columns, optional};
@@ -82,7 +82,9 @@ fn checks(status: &Status) -> Vec<Check> {
     let of_services = status.services.iter();
     let of_services = of_services.flat_map(|services| &services.troubles);
     let troubles = gateway.clone().flat_map(|gateway| &gateway.troubles);
+    let of_member = status.member.iter().flat_map(|member| &member.troubles);
     let troubles = troubles.chain(of_services).chain(of_trunk);
+    let troubles = troubles.chain(of_member);
     let troubles = troubles.cloned().map(trouble);
     let findings = gateway.flat_map(|gateway| &gateway.findings);
     let findings = findings.map(|finding| Check {
@@ -126,7 +128,9 @@ fn work(status: &Status) -> String {
         let usable = servers.clone().filter(|server| server.usable);
         format!("{} of {} servers", usable.count(), servers.count())
     });
-    let roles = gateway.chain(services).chain(trunk);
+    let member = status.member.iter();
+    let member = member.map(|member| format!("a member of {} addresses", member.addresses.len()));
+    let roles = gateway.chain(services).chain(trunk).chain(member);
     roles.collect::<Vec<_>>().join(", ")
 }
 
@@ -146,6 +150,7 @@ fn whole(status: &Status) -> String {
             "the connections",
         ),
         (status.trunk.iter().any(|one| one.adopted), "the trunk"),
+        (status.member.iter().any(|one| one.adopted), "the member"),
     ];
     let taken: Vec<_> = taken
         .iter()
@@ -162,6 +167,7 @@ fn whole(status: &Status) -> String {
         .into_iter()
         .chain(status.services.as_deref().map(services))
         .chain(status.trunk.as_deref().map(trunk))
+        .chain(status.member.as_deref().map(member))
         .collect();
     format!(
         "anabranch {version}, pid {pid}, up {up}{adopted}\n{}{}",
@@ -384,6 +390,23 @@ fn trunk(status: &TrunkStatus) -> String {
     }
     format!(
         "trunk {device}, {scheme}, {reassignments} reassignments\n{}\n{columns}\n{}",
+        troubles(&status.troubles),
+        reasons(&status.reasons)
+    )
+}
+
+fn member(status: &MemberStatus) -> String {
+    let mut columns = Columns::new(&["address", ">bytes of tunnel"]);
+    for address in &status.addresses {
+        let tunnel = match address.outer_bytes {
+            0 => "none".to_owned(),
+            bytes => bytes.to_string(),
+        };
+        columns.row([address.address.to_string(), tunnel]);
+    }
+    format!(
+        "member at {}\n{}\n{columns}\n{}",
+        status.devices.join(", "),
         troubles(&status.troubles),
         reasons(&status.reasons)
     )
@@ -651,6 +674,7 @@ mod tests {
             gateway: None,
             services: None,
             trunk: Some(Box::new(trunk_status())),
+            member: None,
         }
     }
 

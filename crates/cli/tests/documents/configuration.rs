@@ -26,10 +26,11 @@ fn configurations_that_are_shown_are_right() {
     const LAN: &str = "lan = [\"lan0\"]\n";
     const LINKS: &str =
         "policy = \"RR\"\nlink.one = { device = \"wan0\" }\nlink.two = { device = \"wan1\" }\n";
-    const PAGES: [&str; 8] = [
+    const PAGES: [&str; 9] = [
         "README.md",
         "docs/checks.md",
         "docs/ipv6.md",
+        "docs/member.md",
         "docs/neighbours.md",
         "docs/routed.md",
         "docs/rules.md",
@@ -64,13 +65,14 @@ fn configurations_that_are_shown_are_right() {
 }
 
 /// Tables of a file: as documents name what is in them, and how a file begins one.
-const TABLES: [(&str, &str); 14] = [
+const TABLES: [(&str, &str); 15] = [
     ("", ""),
     ("availability.", "[availability]"),
     ("", "[[check]]"),
     ("expect.", "[check.expect]"),
     ("", "[default]"),
     ("limits.", "[limits]"),
+    ("", "[member]"),
     ("link.NAME.", "[link.one]"),
     ("nat.", "[nat]"),
     ("probe.", "[probe]"),

@@ -68,6 +68,7 @@ const CHECKS_RS: &str = "crates/daemon/src/config/checks.rs";
 const LIMITS_H: &str = "bpf/include/limits.h";
 const NFT_RS: &str = "crates/daemon/src/host/nft/mod.rs";
 const RULES_H: &str = "bpf/include/rules.h";
+const MEMBER_H: &str = "bpf/include/member.h";
 const SERVICE_H: &str = "bpf/include/service.h";
 const TUPLE_RS: &str = "crates/core/src/tuple.rs";
 
@@ -88,6 +89,11 @@ fn statements() -> Vec<(&'static str, &'static str, u64)> {
             "ARCHITECTURE.md",
             "`services-v{}`",
             constant(SERVICE_H, "AB_SERVICE_ABI_VERSION"),
+        ),
+        (
+            "ARCHITECTURE.md",
+            "`member-v{}`",
+            constant(MEMBER_H, "AB_MEMBER_ABI_VERSION"),
         ),
         (
             "ARCHITECTURE.md",

@@ -46,6 +46,9 @@ pub(super) struct File {
     /// Read by another role.
     #[serde(rename = "trunk")]
     _trunk: Option<IgnoredAny>,
+    /// Read by another role.
+    #[serde(rename = "member")]
+    _member: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]

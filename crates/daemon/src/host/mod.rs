@@ -12,6 +12,7 @@ pub(crate) mod neighbour_table;
 mod netlink;
 mod next_hops;
 pub(crate) mod nft;
+mod own_addresses;
 mod own_udp;
 mod routing;
 mod settings;
@@ -46,7 +47,9 @@ pub use own_udp::{Moved, Return, leave};
 use routing::{Memory, Routing};
 pub use routing::{RuleWay, Way, Ways};
 pub use settings::Settings;
+pub(crate) use sockets::listening;
 pub use sysctl::ephemeral_ports;
+pub(crate) use sysctl::in_force;
 pub use undone::Undone;
 
 /// The settings of the host that the daemon changes.

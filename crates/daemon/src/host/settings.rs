@@ -32,6 +32,20 @@ impl Settings {
         self.change(changes.collect::<anyhow::Result<_>>()?)
     }
 
+    /// Has devices answer ARP for their own addresses alone, and take packets whose answers leave by others: those of a member.
+    pub fn keep_quiet<'a>(&mut self, devices: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        for device in devices {
+            self.change(sysctl::answers_for_itself(device)?.into())?;
+            self.change(vec![sysctl::loose_filter(device)?])?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has set a setting back.
+    pub fn differs(&self) -> bool {
+        self.watch.differs()
+    }
+
     pub(super) fn change(&mut self, changes: Vec<Option<sysctl::Changed>>) -> anyhow::Result<()> {
         for change in changes.into_iter().flatten() {
             self.state.remember(change.clone());

@@ -15,8 +15,10 @@ use super::netlink::{Netlink, find};
 /// linux/sock_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
-/// A connected UDP socket has this state of TCP.
+/// States of TCP (net/tcp_states.h). UDP sockets have that of a connection if they are connected, else that of a closed one.
 const ESTABLISHED: u32 = 1;
+const CLOSE: u32 = 7;
+const LISTEN: u32 = 10;
 /// Offset of the id in `struct inet_diag_msg` of linux/inet_diag.h.
 const ID_AT: usize = 4;
 const FOUND: usize = ID_AT + ID + 20;
@@ -44,23 +46,40 @@ pub struct Connected {
 
 /// All sockets that are connected from an address.
 pub fn connected_from(source: IpAddr) -> io::Result<Vec<Connected>> {
-    let netlink = Netlink::connect(NETLINK_SOCK_DIAG)?;
     let mut found = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        let asked = request(family as u8, &[0; ID]);
-        netlink.dump(SOCK_DIAG_BY_FAMILY, &asked, |_, body| {
-            let socket = read(body).filter(|socket| socket.local.ip() == source);
-            found.extend(socket);
-        })?;
+    each(libc::IPPROTO_UDP, ESTABLISHED, |socket| {
+        found.extend((socket.local.ip() == source).then_some(socket));
+    })?;
+    Ok(found)
+}
+
+/// Where programs wait for connections or datagrams.
+pub fn listening() -> io::Result<Vec<SocketAddr>> {
+    let mut found = Vec::new();
+    for (protocol, state) in [(libc::IPPROTO_TCP, LISTEN), (libc::IPPROTO_UDP, CLOSE)] {
+        each(protocol, state, |socket| found.push(socket.local))?;
     }
     Ok(found)
+}
+
+/// Passes each socket of a protocol and state that is bound to no device.
+fn each(protocol: i32, state: u32, mut take: impl FnMut(Connected)) -> io::Result<()> {
+    let netlink = Netlink::connect(NETLINK_SOCK_DIAG)?;
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let asked = request(family as u8, protocol, state, &[0; ID]);
+        netlink.dump(SOCK_DIAG_BY_FAMILY, &asked, |_, body| {
+            read(body).into_iter().for_each(&mut take);
+        })?;
+    }
+    Ok(())
 }
 
 impl Connected {
     /// Aborts it. Returns whether it still existed.
     pub fn abort(&self) -> io::Result<bool> {
         let netlink = Netlink::connect(NETLINK_SOCK_DIAG)?;
-        match netlink.order(SOCK_DESTROY, &request(self.family, &self.id)) {
+        let which = request(self.family, libc::IPPROTO_UDP, ESTABLISHED, &self.id);
+        match netlink.order(SOCK_DESTROY, &which) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             told => told.map(|()| true),
         }
@@ -73,9 +92,9 @@ impl Connected {
 }
 
 /// Builds a `struct inet_diag_req_v2`.
-fn request(family: u8, id: &[u8; ID]) -> Vec<u8> {
-    let states: u32 = 1 << ESTABLISHED;
-    let mut request = vec![family, libc::IPPROTO_UDP as u8, 0, 0];
+fn request(family: u8, protocol: i32, state: u32, id: &[u8; ID]) -> Vec<u8> {
+    let states: u32 = 1 << state;
+    let mut request = vec![family, protocol as u8, 0, 0];
     request.extend(states.to_ne_bytes());
     request.extend(id);
     request

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,9 @@ pub struct State {
     /// Entries of the kernel's neighbour table that are ours.
     #[serde(default)]
     pub next_hops: BTreeSet<NextHop>,
+    /// Addresses of the host that are ours.
+    #[serde(default)]
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 impl State {

@@ -71,9 +71,7 @@ pub fn advertisements(device: &str) -> anyhow::Result<Option<Changed>> {
 /// no flow on a link without NAT, to what another program forwards from outside, and to packets from a sublink, which are answered
 /// over the trunk. Loose filtering still requires a route to the source.
 pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
-    let of = |name: &str| read(&Path::new(ROOT).join("conf").join(name).join("rp_filter"));
-    let strict = of("all")?.max(of(device)?) == "1";
-    if strict {
+    if in_force(device, "rp_filter")? == "1" {
         Changed::plan(ROOT, &format!("conf/{device}/rp_filter"), "2")
     } else {
         Ok(None)
@@ -84,14 +82,19 @@ pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
 /// with any of its addresses. If two links share a network, their router would learn the wrong hardware address.
 pub fn answers_for_itself(device: &str) -> anyhow::Result<[Option<Changed>; 2]> {
     let at_least = |name: &str, wanted: &str| {
-        let of = |of: &str| read(&Path::new(ROOT).join("conf").join(of).join(name));
-        if *of("all")?.max(of(device)?) < *wanted {
+        if *in_force(device, name)? < *wanted {
             Changed::plan(ROOT, &format!("conf/{device}/{name}"), wanted)
         } else {
             Ok(None)
         }
     };
     Ok([at_least("arp_ignore", "1")?, at_least("arp_announce", "2")?])
+}
+
+/// The value of a setting of IPv4 by which the kernel goes at a device: its own, or that of all devices if it is greater.
+pub fn in_force(device: &str, name: &str) -> anyhow::Result<String> {
+    let of = |of: &str| read(&Path::new(ROOT).join("conf").join(of).join(name));
+    Ok(of("all")?.max(of(device)?))
 }
 
 /// The range of ports for the host's own sockets, both ends included.

@@ -29,6 +29,7 @@ use anabranch_policy::abi;
 pub use dhcp::DhcpClient;
 pub use netfilter::Ruleset;
 pub use qdiscs::IngressQdisc;
+pub(crate) use read::list as ruleset;
 pub use read::{Reader, Stateless, conntrack as connection_table};
 
 use crate::config::Config;
@@ -210,7 +211,7 @@ fn undone(setting: &Undone) -> Finding {
     )
 }
 
-fn finding(
+pub(crate) fn finding(
     severity: Severity,
     name: &str,
     subject: impl Into<String>,

@@ -116,6 +116,13 @@ impl Ruleset {
         rules.any(|rule| rule.tells_untracked_apart)
     }
 
+    /// Chains that drop what comes to the host and no rule of theirs accepts.
+    pub fn input_filters(&self) -> impl Iterator<Item = String> {
+        let chains = self.chains.iter();
+        let filters = chains.filter(|chain| chain.drops && chain.hook.as_deref() == Some("input"));
+        filters.map(ToString::to_string)
+    }
+
     /// Ingress chains without devices: older versions of nft omit these in JSON.
     pub fn without_devices(&self) -> impl Iterator<Item = [&str; 3]> {
         let unnamed = self

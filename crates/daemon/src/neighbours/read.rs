@@ -217,7 +217,8 @@ async fn dhcp_clients(host: Snapshot) -> anyhow::Result<Vec<DhcpClient>> {
     clients.context("look for DHCP clients")
 }
 
-async fn list() -> anyhow::Result<Ruleset> {
+/// All chains and rules of nftables.
+pub async fn list() -> anyhow::Result<Ruleset> {
     let json = nft::ask(&["--json", "--terse", "list", "ruleset"]).await?;
     let mut ruleset = Ruleset::parse(&json).context("read what nft lists")?;
     let unnamed: Vec<[String; 3]> = ruleset

@@ -1,4 +1,4 @@
-//! Runs the roles of an instance: a gateway, services, a trunk, or several of them.
+//! Runs the roles of an instance: a gateway, services, a trunk, a member, or several of them.
 //!
 //! Each role has its own task ([`live`]): it starts, and undoes what it did if that fails; then it handles one event at a time,
 //! until it is told to stop; then it restores the host. All tasks share one thread, and none changes the state of another: while
@@ -30,6 +30,8 @@ pub(crate) use state::Shell;
 
 /// How often rates are computed, and failed actions are tried again.
 const TICK: Duration = Duration::from_secs(1);
+/// When a role that waits for nothing wakes up.
+pub(crate) const NEVER: Duration = Duration::from_secs(3600);
 
 /// A role, with all state that its task owns. An error means that the data path cannot be reached; the data path
 /// continues by itself.

@@ -62,6 +62,7 @@ impl Shell {
             gateway: None,
             services: None,
             trunk: None,
+            member: None,
         }
     }
 

@@ -1,7 +1,6 @@
 //! The loop of a trunk.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anabranch_core::multilink::{Bins, Controller, Queue, Spread, SublinkId, Wakeup};
 use anabranch_core::{Family, ReasonCount};
@@ -19,11 +18,8 @@ use crate::config::{Configuration, TRUNK};
 use crate::control::Call;
 use crate::error::Error;
 use crate::meter::Meter;
-use crate::shell::{Role, Shell, tell_status};
+use crate::shell::{NEVER, Role, Shell, tell_status};
 use anabranch_api::{Request, Response, Status, SublinkStatus, TrunkStatus};
-
-/// Wake-up time for a scheme that never checks queues.
-const NEVER: Duration = Duration::from_secs(3600);
 
 /// A trunk, and the state of its loop.
 pub(crate) struct TrunkRole<P, S> {
