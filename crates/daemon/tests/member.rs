@@ -1,5 +1,5 @@
-//! A member between a client and a balancer, in network namespaces. The balancer is of this test: it puts what the client sends into
-//! tunnels, as it is written in the contract, and routes the answers.
+//! A member, with a client and a balancer, in network namespaces. The balancer is mostly of this test: it puts what the client sends
+//! into tunnels, and routes the answers.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod common;
@@ -25,6 +25,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 anabranch_testbed::in_both_families!(
     Family:
     a_client_is_answered_by_the_server_at_the_virtual_address_whatever_its_packets_come_in,
+    superpackets_come_whole_from_a_balancer_of_this_program,
     nobody_is_told_where_the_virtual_address_is,
     a_clean_stop_leaves_the_host_as_it_was_and_a_killed_daemon_leaves_it_answering,
 );
@@ -109,7 +110,7 @@ fn server(family: Family) -> IpAddr {
 struct Rig {
     family: Family,
     client: Namespace,
-    balancer: Namespace,
+    balancer: Node,
     server: Node,
 }
 
@@ -126,11 +127,11 @@ impl Rig {
         let rig = Self {
             family,
             client: Namespace::create("client").unwrap(),
-            balancer: Namespace::create("balancer").unwrap(),
+            balancer: Node::new(Namespace::create("balancer").unwrap()),
             server: Node::new(Namespace::create("server").unwrap()),
         };
         // Neighbours of IPv6 are asked from link-local addresses, which are otherwise no addresses for a second.
-        for node in [&rig.client, &rig.balancer, &rig.server] {
+        for node in [&rig.client, &*rig.balancer, &rig.server] {
             let key = "net/ipv6/conf/default/accept_dad";
             node.set_sysctl(key, "0").unwrap();
         }
@@ -337,6 +338,42 @@ fn a_client_is_answered_by_the_server_at_the_virtual_address_whatever_its_packet
         assert_eq!(packets(&daemon, "syn-ack") > 0, way != Way::Direct);
         drop(balancer);
         assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    }
+}
+
+/// The kernel sends them between namespaces where it may leave segments and checksums to the other end.
+fn superpackets_come_whole_from_a_balancer_of_this_program(family: Family) {
+    const LONG: usize = 20_000_000;
+    for way in Way::ALL {
+        let (kind, to) = match way {
+            Way::Direct => ("direct\"", family),
+            Way::Ipip(to) => ("tunnel\"", to),
+            Way::Gue(to) => ("tunnel\"\ngue_port = 6080", to),
+        };
+        let rig = Rig::new(family);
+        rig.client.set_offloads("eth0", true).unwrap();
+        rig.balancer.write_config(&format!(
+            "[service.web]\nlisten = \"{}\"\nservers = [\"{}\"]\ndevices = [\"c0\", \"s0\"]\ncheck = \"icmp\"\nforwarding = \"{kind}\n",
+            rig.vip(),
+            server(to)
+        ));
+        let (member, balancer) = (rig.start(), rig.balancer.start());
+        rig.serve();
+        let told = rig.upload(LONG);
+        assert!(
+            told.as_ref().is_ok_and(|told| *told == LONG.to_string()),
+            "{way:?}: {told:?}"
+        );
+        let taken = packets(&member, "ipip") + packets(&member, "gue");
+        assert_eq!(taken > 0, way != Way::Direct, "{way:?}");
+        let segments = (LONG / MTU) as u64;
+        assert!(
+            taken < segments / 4,
+            "{way:?}: {taken} of {segments} segments one by one"
+        );
+        for daemon in [member, balancer] {
+            assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+        }
     }
 }
 
