@@ -102,7 +102,7 @@ fn reasons(text: &str) -> Vec<&str> {
 
 #[test]
 fn reasons_that_are_shown_are_those_of_the_programs() {
-    let sources = ["reasons.h", "service.h", "bins.h"]
+    let sources = ["reasons.h", "service.h", "member.h", "bins.h"]
         .map(|header| read(&format!("bpf/include/{header}")))
         .concat();
     let mut shown = 0;
