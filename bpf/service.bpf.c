@@ -16,18 +16,33 @@ static const __u8 fate_of[AB_SERVICE_REASON_COUNT] = {
 #undef AB_SERVICE_REASON_FATE
 };
 
+static __always_inline enum ab_fate fate_of_reason(__u32 reason)
+{
+	return fate_of[reason < AB_SERVICE_REASON_COUNT ? reason : AB_SERVICE_REASON_UNSENT];
+}
+
 static __always_inline int leave(__u32 reason)
 {
 	__u64 *packets = bpf_map_lookup_elem(&service_reasons, &reason);
 	if (packets)
 		(*packets)++;
-	return action_of(fate_of[reason < AB_SERVICE_REASON_COUNT ? reason : AB_SERVICE_REASON_UNSENT]);
+	return action_of(fate_of_reason(reason));
 }
 
-/* Answers a packet that is too long, as if its destination did. Returns the action. */
-static __noinline int tell_too_big(struct __sk_buff *skb, struct packet *p)
+/* Makes a packet its own answer, as if its destination sent it. Returns 0, or a negative error. */
+static __noinline int become_answer(struct __sk_buff *skb, struct packet *p, __u32 reason)
 {
-	if (become_error(skb, p, &p->dst, 0, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED) || exchange_ends(skb, p))
+	if (reason == AB_SERVICE_REASON_TOO_BIG)
+		return become_error(skb, p, &p->dst, 0, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED);
+	if (p->proto == IPPROTO_TCP)
+		return become_reset(skb, p);
+	return become_error(skb, p, &p->dst, 0, ICMP_DEST_UNREACH << 8 | ICMP_PORT_UNREACH);
+}
+
+/* Answers a packet that goes no further. Returns the action. */
+static __noinline int answer(struct __sk_buff *skb, struct packet *p, __u32 reason)
+{
+	if (become_answer(skb, p, reason) || exchange_ends(skb, p))
 		return TC_ACT_SHOT;
 	return bpf_redirect(skb->ifindex, 0);
 }
@@ -40,7 +55,7 @@ static __always_inline int arrive(struct __sk_buff *skb, __u32 l3)
 		return leave(AB_SERVICE_REASON_NOT_OURS);
 	__u32 reason = serve(skb, room, l3);
 	int action = leave(reason);
-	return reason == AB_SERVICE_REASON_TOO_BIG ? tell_too_big(skb, &room->packet) : action;
+	return fate_of_reason(reason) == AB_REFUSED ? answer(skb, &room->packet, reason) : action;
 }
 
 SEC("classifier")

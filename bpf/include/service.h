@@ -171,7 +171,7 @@ struct ab_service_sweep {
 	__u32 zero;
 };
 
-/* Every way a packet can leave the service programs: X(name, fate, words). */
+/* Every way a packet can leave the service programs: X(name, fate, words). Those without a server are in the order of enum ab_without. */
 #define AB_SERVICE_REASONS(X)                                                                                          \
 	X(TO_SERVER, SENT, "client's packet sent to its server")                                                       \
 	X(TO_CLIENT, SENT, "server's packet sent to its client")                                                       \
@@ -182,7 +182,11 @@ struct ab_service_sweep {
 	X(HASHED, SENT, "client's packet sent to the server of its hash, without an entry")                            \
 	X(FORMER, SENT, "client's packet sent to the former server of its hash, without an entry")                     \
 	X(ALIASED, SENT, "server's packet sent to its client, without an entry")                                       \
+	X(NO_SERVER_REFUSED, REFUSED, "no server takes new connections: refused")                                      \
+	X(NO_SERVER_DROPPED, DROPPED, "no server takes new connections: dropped")                                      \
 	X(NO_SERVER, PASSED, "no server takes new connections: left to the host")                                      \
+	X(FULL_REFUSED, REFUSED, "every server that takes new connections has as many as its limit: refused")          \
+	X(FULL_DROPPED, DROPPED, "every server that takes new connections has as many as its limit: dropped")          \
 	X(FULL, PASSED, "every server that takes new connections has as many as its limit: left to the host")          \
 	X(ERROR_TO_SERVER, SENT, "ICMP error about a server's packet sent to it")                                      \
 	X(ERROR_TO_CLIENT, SENT, "ICMP error about a client's packet sent to it")                                      \

@@ -33,26 +33,10 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	return send_back(skb, p);
 }
 
-/* Answers a segment with an ACK by the RST of RFC 9293 section 3.5.2, as if the remote end sent it. */
+/* Answers a segment by a RST, as if the remote end sent it. */
 __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 {
-	if (!p)
-		return -1;
-	struct answer_head head;
-	__u32 length = ip_header_of(p->family) + sizeof(head.tcp);
-	if (!p->has_ports_header || p->tcp_flags & AB_TCP_RST || bpf_skb_change_tail(skb, p->l3 + length, 0))
-		return -1;
-	__u64 pseudo = fill_answer(&head, p, &p->dst, IPPROTO_TCP, sizeof(head.tcp));
-	head.tcp.source = p->dport;
-	head.tcp.dest = p->sport;
-	head.tcp.doff = sizeof(head.tcp) / 4;
-	head.tcp.rst = 1;
-	head.tcp.seq = bpf_htonl(p->ack);
-	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.tcp, sizeof(head.tcp), 0);
-	head.tcp.check = ~fold_sum(pseudo + (__u32)sum);
-	if (write_answer(skb, p, &head, sizeof(head.tcp)))
-		return -1;
-	return send_back(skb, p);
+	return !p || become_reset(skb, p) ? -1 : send_back(skb, p);
 }
 
 #endif

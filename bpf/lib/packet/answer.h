@@ -145,6 +145,8 @@ static __always_inline __u32 icmp6_kind(__u32 type_code)
 		return ICMP6_TIME_EXCEEDED << 8;
 	case ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED:
 		return ICMP6_TOO_BIG << 8;
+	case ICMP_DEST_UNREACH << 8 | ICMP_PORT_UNREACH:
+		return ICMP6_DEST_UNREACH << 8 | ICMP6_NO_PORT;
 	case ICMP_DEST_UNREACH << 8 | ICMP_NET_UNREACH:
 		return ICMP6_DEST_UNREACH << 8 | ICMP6_NO_ROUTE;
 	default:
@@ -215,6 +217,29 @@ __noinline int become_error(struct __sk_buff *skb, struct packet *p, const union
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)quote->byte, QUOTED_MAX, sum);
 	head.icmp.checksum = ~fold_sum(pseudo + (__u32)sum);
 	return write_answer(skb, p, &head, sizeof(head.icmp));
+}
+
+/* A segment becomes the RST that answers it as if by its destination (RFC 9293 section 3.5.2). Returns 0, or a negative error. */
+static __always_inline int become_reset(struct __sk_buff *skb, struct packet *p)
+{
+	struct answer_head head;
+	__u32 length = ip_header_of(p->family) + sizeof(head.tcp);
+	if (!p->has_ports_header || p->tcp_flags & AB_TCP_RST || bpf_skb_change_tail(skb, p->l3 + length, 0))
+		return -1;
+	__u64 pseudo = fill_answer(&head, p, &p->dst, IPPROTO_TCP, sizeof(head.tcp));
+	head.tcp.source = p->dport;
+	head.tcp.dest = p->sport;
+	head.tcp.doff = sizeof(head.tcp) / 4;
+	head.tcp.rst = 1;
+	if (p->tcp_flags & AB_TCP_ACK) {
+		head.tcp.seq = bpf_htonl(p->ack);
+	} else {
+		head.tcp.ack = 1;
+		head.tcp.ack_seq = bpf_htonl(p->end);
+	}
+	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.tcp, sizeof(head.tcp), 0);
+	head.tcp.check = ~fold_sum(pseudo + (__u32)sum);
+	return write_answer(skb, p, &head, sizeof(head.tcp));
 }
 
 #endif

@@ -50,6 +50,7 @@ struct icmphdr {
 #define ICMP_PARAMETERPROB 12
 
 #define ICMP_NET_UNREACH 0
+#define ICMP_PORT_UNREACH 3
 #define ICMP_FRAG_NEEDED 4
 #define ICMP_PKT_FILTERED 13
 #define ICMP_EXC_TTL 0
@@ -68,6 +69,7 @@ struct icmphdr {
 
 #define ICMP6_NO_ROUTE 0
 #define ICMP6_PROHIBITED 1
+#define ICMP6_NO_PORT 4
 
 #define IP_OPTION_END 0
 #define IP_OPTION_NOP 1

@@ -21,7 +21,8 @@ struct service_room {
 	struct ab_connection connection; /* a new connection */
 	struct ab_request request;
 	struct ab_decision decision;
-	__u32 signs; /* enum sign; here, the verifier does not follow each value apart */
+	__u32 unserved; /* why there is no server for it: enum ab_service_reason */
+	__u32 signs;	/* enum sign; here, the verifier does not follow each value apart */
 };
 AB_SCRATCH(service_room, struct service_room)
 
@@ -138,12 +139,13 @@ __noinline int hash_client(const struct ab_choice *now, __u32 service)
 	return 0;
 }
 
-/* The server of a new connection, AB_NO_TARGET or ALL_FULL. */
+/* The server of a new connection, or AB_NO_TARGET, and why in room->unserved. */
 __noinline int choose_server(__u32 service)
 {
 	struct service_room *room = service_room();
 	if (!room)
 		return AB_NO_TARGET;
+	room->unserved = AB_SERVICE_REASON_NO_SERVER;
 	__u32 place = AB_SERVICE_CHOICE(service, room->packet.family);
 	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
 	const struct ab_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
@@ -162,7 +164,10 @@ __noinline int choose_server(__u32 service)
 		table = bpf_map_lookup_elem(&service_tables, &place);
 	ab_choose(now, gauges, table, q, &room->decision);
 	/* Another attempt would give a full server one more. */
-	return q->retried ? no_server(now, q) : room->decision.target;
+	if (!q->retried)
+		return room->decision.target;
+	room->unserved = why_unserved(now, q);
+	return AB_NO_TARGET;
 }
 
 /* Whether the server of a connection takes new ones. */

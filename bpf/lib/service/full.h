@@ -37,16 +37,14 @@ static __always_inline void avoid_full(struct ab_request *q, __u32 service)
 		q->avoid = *full;
 }
 
-/* What is chosen if only full servers take new connections. */
-#define ALL_FULL (AB_NO_TARGET - 1)
-
-/* Why no server is chosen. */
-static __always_inline __u32 no_server(const struct ab_choice *now, const struct ab_request *q)
+/* Why no server is chosen: the reason under which the packet is counted. */
+static __always_inline __u32 why_unserved(const struct ab_choice *now, const struct ab_request *q)
 {
+	__u32 without = now->without <= AB_WITHOUT_KERNEL ? now->without : AB_WITHOUT_KERNEL;
 	__u64 full = 0;
 	for (__u32 w = 0; w < AB_SET_WORDS; w++)
 		full |= q->avoid.word[w] & (now->usable.word[w] | now->spare[0].word[w]);
-	return full ? ALL_FULL : AB_NO_TARGET;
+	return (full ? AB_SERVICE_REASON_FULL_REFUSED : AB_SERVICE_REASON_NO_SERVER_REFUSED) + without;
 }
 
 #endif

@@ -104,7 +104,7 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	__u32 target = choose_server(service),
 	      place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
 	if (target >= AB_MAX_TARGETS)
-		return target == ALL_FULL ? AB_SERVICE_REASON_FULL : AB_SERVICE_REASON_NO_SERVER;
+		return room->unserved;
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
 	if (!server || !server->ifindex)
 		return AB_SERVICE_REASON_NO_WAY;

@@ -546,7 +546,7 @@ pub struct ServerStatus {
     pub weight: u32,
     /// Takes connections only where no other server does.
     pub backup: bool,
-    /// Somebody has ordered that it takes no new connections.
+    /// Somebody has ordered that it takes no new connections, or its weight is 0.
     pub drained: bool,
     /// What it has to pass, and how it fared; none of a service without.
     pub check: Option<CheckStatus>,

@@ -63,6 +63,7 @@ pub mod served;
 mod server;
 mod sessions;
 pub mod slots;
+pub mod slow_start;
 mod survey;
 pub mod targets;
 mod time;

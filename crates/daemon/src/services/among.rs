@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anabranch_core::served::Served;
+use anabranch_core::slow_start::WHOLE;
 use anabranch_core::{self as core, Family};
 use anabranch_dataplane::services::ServerId;
 use anabranch_policy::abi::Gauges;
 
 use super::config::Service;
+use super::slow::parts_of;
 use super::{Placed, PlacedServer};
 
-/// The servers for clients of a family, at the index of their places; `served` says what each did in the last window.
+/// The servers for clients of a family that have a weight, at the index of their places; `served` says what each did in the last window.
 pub(super) fn members(
     service: &Service,
     servers: &BTreeMap<SocketAddr, PlacedServer>,
@@ -20,11 +22,17 @@ pub(super) fn members(
 ) -> Vec<Option<core::Member>> {
     let count = servers.values().map(|server| server.id.index() + 1).max();
     let mut members = vec![None; count.unwrap_or(0)];
-    let serving = service.servers.iter();
+    let is_rising = servers
+        .values()
+        .any(|server| parts_of(service, server) < WHOLE);
+    let serving = service.servers.iter().filter(|one| one.weight > 0);
     for member in serving.filter(|member| service.serves(member, family)) {
         if let Some(server) = servers.get(&member.endpoint) {
             members[server.id.index()] = Some(core::Member {
-                weight: member.weight,
+                weight: match is_rising {
+                    true => member.weight * parts_of(service, server),
+                    false => member.weight,
+                },
                 is_usable: server.is_used,
                 is_backup: member.backup,
                 base: 0,

@@ -106,6 +106,7 @@ impl ServicesRole {
                 server.is_dead = is_dead;
             }
         }
+        self.raise_weights()?;
         if has_changed {
             self.tell_again()?;
             self.sweep_at = Instant::now();

@@ -10,7 +10,7 @@ use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Family, Policy, ServerAt, ServerPolicy};
 use anabranch_dataplane::services::{Forwarding, Listen, Protocol};
 use anabranch_policy::Dispatch;
-use anabranch_policy::abi::{MAX_SERVICES, Secret, Ties};
+use anabranch_policy::abi::{MAX_SERVICES, Secret, Ties, Without};
 use serde::Deserialize;
 
 use super::aliases::{Answering, aliases};
@@ -24,6 +24,8 @@ const SECRET_DIGITS: usize = 32;
 const WINDOW: Duration = Duration::from_millis(100);
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 const WINDOW_MAX: Duration = Duration::from_secs(60);
+const SLOW_START_MIN: Duration = Duration::from_secs(1);
+const SLOW_START_MAX: Duration = Duration::from_secs(3600);
 const TIES: [(&str, Ties); 3] = [
     ("random", Ties::Random),
     ("first", Ties::First),
@@ -77,6 +79,10 @@ pub struct Service {
     pub unknown: Unknown,
     /// Connections a second that get entries; none: as many as there is room for.
     pub insert_limit: Option<u32>,
+    /// What a client gets if no server takes its connection.
+    pub sorry: Sorry,
+    /// How long the weight of a server rises that comes up.
+    pub slow_start: Option<Duration>,
     /// Devices over which servers and clients are reached; empty: those of the gateway.
     devices: Vec<String>,
 }
@@ -90,6 +96,29 @@ pub enum OnFailure {
     Reset,
     /// They wait for the server.
     Keep,
+}
+
+/// What a client gets if no server takes its connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sorry {
+    /// What this host answers.
+    #[default]
+    Host,
+    /// A RST, or by UDP an ICMP error.
+    Reset,
+    /// Nothing.
+    Drop,
+}
+
+impl Sorry {
+    pub(super) fn without(self) -> Without {
+        match self {
+            Self::Host => Without::Kernel,
+            Self::Reset => Without::Refuse,
+            Self::Drop => Without::Drop,
+        }
+    }
 }
 
 impl Service {
@@ -142,6 +171,9 @@ struct ServiceTable {
     #[serde(default)]
     unknown: Unknown,
     insert_limit: Option<u32>,
+    #[serde(default)]
+    sorry: Sorry,
+    slow_start: Option<Span>,
     #[serde(default)]
     forwarding: ForwardingWord,
     gue_port: Option<u16>,
@@ -369,7 +401,11 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(_) => unreachable!("a policy of servers is a service's"),
         Err(problem) => return bad(&["policy"], &problem),
     };
-    let (ties, window) = match details(policy, &table) {
+    let Details {
+        ties,
+        window,
+        slow_start,
+    } = match details(policy, &table) {
         Ok(details) => details,
         Err((key, problem)) => return bad(&[key], &problem),
     };
@@ -413,6 +449,8 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         on_failure: table.on_failure,
         unknown: table.unknown,
         insert_limit,
+        sorry: table.sorry,
+        slow_start,
         devices: table.devices,
     })
 }
@@ -441,17 +479,22 @@ const fn in_file(forwarding: Forwarding) -> &'static str {
     }
 }
 
-/// The details of a policy: ties and window. If one cannot be, the key that says so, and why.
-fn details(
-    policy: ServerPolicy,
-    table: &ServiceTable,
-) -> Result<(Ties, Option<Duration>), (&'static str, String)> {
-    let ties = ties(policy, table.ties.as_deref());
-    let window = window(policy, table.window);
-    Ok((
-        ties.map_err(|problem| ("ties", problem))?,
-        window.map_err(|problem| ("window", problem))?,
-    ))
+/// The details of a policy.
+struct Details {
+    ties: Ties,
+    window: Option<Duration>,
+    slow_start: Option<Duration>,
+}
+
+/// If a detail cannot be, the key that says so, and why.
+fn details(policy: ServerPolicy, table: &ServiceTable) -> Result<Details, (&'static str, String)> {
+    let at = |key| move |problem| (key, problem);
+    let slow_start = table.slow_start.map(|lasts| slow_start(policy, lasts));
+    Ok(Details {
+        ties: ties(policy, table.ties.as_deref()).map_err(at("ties"))?,
+        window: window(policy, table.window).map_err(at("window"))?,
+        slow_start: slow_start.transpose().map_err(at("slow_start"))?,
+    })
 }
 
 fn ties(policy: ServerPolicy, word: Option<&str>) -> Result<Ties, String> {
@@ -482,6 +525,21 @@ fn window(policy: ServerPolicy, window: Option<Span>) -> Result<Option<Duration>
         }
         (true, Some(_)) => Err(format!(
             "a time from {WINDOW_MIN:?} to {WINDOW_MAX:?} is allowed"
+        )),
+    }
+}
+
+fn slow_start(policy: ServerPolicy, Span(lasts): Span) -> Result<Duration, String> {
+    if !policy.by_weight {
+        let policy = Policy::Service(policy);
+        return Err(format!(
+            "the policy {policy} goes by no weights, which slow start changes; leave it out"
+        ));
+    }
+    match (SLOW_START_MIN..=SLOW_START_MAX).contains(&lasts) {
+        true => Ok(lasts),
+        false => Err(format!(
+            "a time from {SLOW_START_MIN:?} to {SLOW_START_MAX:?} is allowed"
         )),
     }
 }
@@ -677,8 +735,8 @@ mod tests {
                 "203.0.113.10 is the virtual endpoint of service.web, not a server",
             ),
             (
-                with(server, "[{ at = \"10.0.0.11:80\", weight = 0 }]"),
-                "service.web.servers[0].weight = 0: 1 to 1000 are allowed",
+                with(server, "[{ at = \"10.0.0.11:80\", weight = 1001 }]"),
+                "service.web.servers[0].weight = 1001: 0 to 1000 are allowed",
             ),
             (
                 with(server, "[{ at = \"10.0.0.11:80\", limit = 0 }]"),
@@ -699,6 +757,18 @@ mod tests {
             (
                 format!("{WEB}on_failure = \"drop\"\n{DEVICES}"),
                 "service.web.on_failure = \"drop\": allowed: reset, keep",
+            ),
+            (
+                format!("{WEB}sorry = \"page\"\n{DEVICES}"),
+                "service.web.sorry = \"page\": allowed: host, reset, drop",
+            ),
+            (
+                format!("{WEB}slow_start = \"30s\"\n{DEVICES}"),
+                "service.web.slow_start = \"30s\": the policy RR goes by no weights",
+            ),
+            (
+                format!("{WEB}policy = \"WLC\"\nslow_start = \"100ms\"\n{DEVICES}"),
+                "service.web.slow_start = \"100ms\": a time from 1s to 3600s is allowed",
             ),
             (
                 format!("{WEB}ties = \"first\"\n{DEVICES}"),
@@ -771,7 +841,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, unknown, insert_limit, forwarding, gue_port, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, unknown, insert_limit, sorry, slow_start, forwarding, gue_port, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -23,7 +23,7 @@ const KINDS: &str = r#"write "tcp", "icmp", "dns", "http:/PATH" or "https:/PATH"
 pub struct Member {
     /// Where it listens; port 0: at the port that the client called.
     pub endpoint: SocketAddr,
-    /// How much it takes beside others, where the policy asks.
+    /// How much it takes beside others, where the policy asks; 0: no new connections under any policy.
     pub weight: u32,
     /// Takes connections only where no other server does.
     pub backup: bool,
@@ -139,8 +139,8 @@ pub(super) fn members(
             Err(source.bad(&[&of_all[..], &[&index, key]].concat(), allowed))
         };
         let weight = server.weight.unwrap_or(1);
-        if !(1..=WEIGHT_MAX).contains(&weight) {
-            return bad("weight", &format!("1 to {WEIGHT_MAX} are allowed"));
+        if weight > WEIGHT_MAX {
+            return bad("weight", &format!("0 to {WEIGHT_MAX} are allowed"));
         }
         let limit = server.limit.map(NonZeroU32::new);
         if limit == Some(None) {

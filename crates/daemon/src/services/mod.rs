@@ -14,6 +14,7 @@ mod config;
 mod members;
 mod places;
 mod role;
+mod slow;
 mod stateless;
 mod tell;
 mod unknown;
@@ -97,6 +98,8 @@ struct PlacedServer {
     is_drained: bool,
     /// Takes new connections, as the log was told last.
     is_used: bool,
+    /// When it came up, while its weight rises.
+    up_since: Option<Instant>,
     passive: Passive,
     /// Fails its check and is silent: its connections end.
     is_dead: bool,

@@ -137,7 +137,7 @@ impl ServicesRole {
                 endpoint: member.endpoint,
                 weight: member.weight,
                 backup: member.backup,
-                drained: server.is_some_and(|server| server.is_drained),
+                drained: member.weight == 0 || server.is_some_and(|server| server.is_drained),
                 check: self.checks.status(&subject(service, member)).pop(),
                 usable: why.is_none(),
                 why,
@@ -243,7 +243,7 @@ impl Role for ServicesRole {
             let servers =
                 servers.filter_map(|member| Some((member, placed.servers.get(&member.endpoint)?)));
             let lost: Vec<_> = servers
-                .filter(|(_, server)| !server.is_drained)
+                .filter(|(member, server)| !server.is_drained && member.weight > 0)
                 .filter_map(|(member, server)| {
                     let why = self.why_unused(service, member, server)?;
                     Some(format!("{}: {why}", ServerAt(member.endpoint)))

@@ -7,6 +7,7 @@ use anabranch_core::{Family, ServerAt};
 use anabranch_dataplane::services::{Server, ServerId, ServerPath, ServiceId};
 use anabranch_policy::abi::Secret;
 use anyhow::Context;
+use tokio::time::Instant;
 
 use super::among::{counted_from_now, is_same, limits, members};
 use super::checked::subject;
@@ -19,6 +20,7 @@ use crate::config::SERVICE;
 use crate::observe::Snapshot;
 
 const DRAINED: &str = "drained, by order";
+const NO_WEIGHT: &str = "its weight is 0";
 
 impl ServicesRole {
     /// Writes servers before choices, and choices before the endpoints that lead to them.
@@ -100,6 +102,11 @@ impl ServicesRole {
                 way: self.way(service, host, endpoint).await?,
                 is_drained: before.is_some_and(|one| one.is_drained),
                 is_used: was.is_none_or(|was| was.is_used),
+                up_since: match was {
+                    Some(was) => was.up_since,
+                    // Added to a service that was there.
+                    None => former.as_ref().map(|_| Instant::now()),
+                },
                 is_dead: was.is_some_and(|was| was.is_dead),
                 passive: was.map(|was| was.passive.clone()).unwrap_or_default(),
             };
@@ -135,6 +142,7 @@ impl ServicesRole {
             let why = self.why_unused(service, member, server);
             if server.is_used != why.is_none() {
                 server.is_used = why.is_none();
+                server.up_since = server.is_used.then(Instant::now);
                 tell_use(service, member, server, why.as_deref());
             }
             let has_failed = self.checks.is_down(&subject(service, member));
@@ -171,7 +179,8 @@ impl ServicesRole {
                 self.plane.set_table(placed.id, family, table.as_deref())?;
                 self.tell_rows((placed.id, family), service, told)?;
             }
-            let choice = policy.choice(told);
+            let mut choice = policy.choice(told);
+            choice.without = service.sorry.without().into();
             self.plane.set_choice(placed.id, family, &choice)?;
         }
         placed.choosing = choosing;
@@ -232,13 +241,16 @@ impl ServicesRole {
         missing
             .or_else(|| self.checks.why(&subject(service, member)))
             .or_else(drained)
+            .or_else(|| (member.weight == 0).then(|| NO_WEIGHT.to_owned()))
     }
 }
 
 fn tell_use(service: &Service, member: &Member, server: &PlacedServer, why: Option<&str>) {
     let (name, at) = (&service.name, ServerAt(member.endpoint));
     match why {
-        Some(why) if server.is_drained => tracing::info!("service {name}: {at} {why}"),
+        Some(why) if server.is_drained || member.weight == 0 => {
+            tracing::info!("service {name}: {at} {why}")
+        }
         Some(why) => tracing::warn!("service {name}: {at} out of use: {why}"),
         None => tracing::info!("service {name}: {at} in use"),
     }

@@ -20,7 +20,7 @@ use anabranch_dataplane::{
 };
 use anabranch_policy::{
     Candidate, Choice, Dispatch, NO_TABLE, Request,
-    abi::{Connection, Consistent, FlowKey, Gauges, SERVICE_ABI_VERSION, Secret, Target},
+    abi::{Connection, Consistent, FlowKey, Gauges, SERVICE_ABI_VERSION, Secret, Target, Without},
     choose,
     keyed::client_hash,
 };
@@ -112,6 +112,8 @@ fn members(family: Family, usable: &[u16]) -> Vec<Option<Member>> {
 
 struct Rig {
     services: Option<Services>,
+    /// What becomes of a connection that no server takes.
+    without: Without,
     pins: PinFolder,
     _inside: Entered,
     _namespace: Namespace,
@@ -127,6 +129,7 @@ impl Rig {
         assert!(!adopted);
         let mut rig = Rig {
             services: Some(services),
+            without: Without::Kernel,
             pins,
             _inside: inside,
             _namespace: namespace,
@@ -189,7 +192,8 @@ impl Rig {
                 usable: usable.contains(&place),
             })
             .collect();
-        let (choice, _) = Choice::among(Dispatch::Turns, &candidates);
+        let (mut choice, _) = Choice::among(Dispatch::Turns, &candidates);
+        choice.without = self.without.into();
         self.services().set_choice(WEB, family, &choice).unwrap();
     }
 
@@ -212,7 +216,8 @@ impl Rig {
             panic!("of servers");
         };
         let members = members(family, usable);
-        let (choice, table) = (policy.choice(&members), policy.table(&members));
+        let (mut choice, table) = (policy.choice(&members), policy.table(&members));
+        choice.without = self.without.into();
         let services = self.services();
         services.set_table(WEB, family, table.as_deref()).unwrap();
         services.set_choice(WEB, family, &choice).unwrap();

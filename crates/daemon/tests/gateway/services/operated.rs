@@ -1,4 +1,4 @@
-//! What operators set: limits of servers.
+//! What operators set: limits and weights of servers, slow start, and what becomes of connections that no server takes.
 
 use super::*;
 
@@ -8,12 +8,19 @@ const BRIEFLY: Duration = Duration::from_millis(500);
 anabranch_testbed::in_both_families!(
     Family:
     a_full_server_is_said_to_be_and_gets_a_connection_when_one_is_over,
+    a_client_whom_no_server_takes_is_refused_at_once,
+    a_server_that_comes_up_gets_a_small_share_at_first,
 );
 
 impl Site {
     /// The echo service, each of whose servers is written with these keys.
     fn write_echo_servers(&self, keys: &str) {
         self.write(SERVERS);
+        self.give_keys(keys);
+    }
+
+    /// More keys for each server of the echo service, as the file has it.
+    fn give_keys(&self, keys: &str) {
         let mut text = std::fs::read_to_string(self.rig.config()).unwrap();
         for number in 0..SERVERS {
             let at = format!("\"{}\"", self.echo(number));
@@ -54,5 +61,59 @@ fn a_full_server_is_said_to_be_and_gets_a_connection_when_one_is_over(family: Fa
     assert!(site.tries_echo().is_err());
     held.iter_mut()
         .for_each(|stream| echo(stream).expect("a connection of before"));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn a_client_whom_no_server_takes_is_refused_at_once(family: Family) {
+    let site = Site::new(family);
+    site.write_with(SERVERS, "sorry = \"reset\"\n");
+    let daemon = site.rig.start_up();
+    let mut held = site.held();
+    site.write_with(SERVERS, "sorry = \"reset\"\n");
+    site.give_keys("weight = 0");
+    let reloaded = daemon.call(&Request::Reload);
+    assert!(matches!(reloaded, Response::Done), "{reloaded:?}");
+    let refused = site.tries_echo().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    echo(&mut held).expect("a connection of before");
+    let servers = servers(&daemon, "echo");
+    assert!(servers.iter().all(|server| server.drained));
+    let status = daemon.instance_status().services.expect("services");
+    assert_eq!(status.troubles, Vec::<String>::new());
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn a_server_that_comes_up_gets_a_small_share_at_first(family: Family) {
+    let site = Site::new(family);
+    site.write_with(SERVERS, "policy = \"SWRR\"\nslow_start = \"10min\"\n");
+    let daemon = site.rig.start_up();
+    let order = |action| {
+        let done = daemon.call(&Request::Server {
+            service: "echo".to_owned(),
+            server: site.echo(0),
+            action,
+        });
+        assert!(matches!(done, Response::Done), "{done:?}");
+    };
+    let shares = || {
+        let before: Vec<_> = servers(&daemon, "echo")
+            .iter()
+            .map(|one| one.opened)
+            .collect();
+        (0..2 * (20 + 20 + 2)).for_each(|_| drop(site.held()));
+        let servers = servers(&daemon, "echo");
+        let after = servers.iter().zip(before);
+        after
+            .map(|(one, before)| one.opened - before)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        shares(),
+        [28, 28, 28],
+        "those of the start have their whole weight"
+    );
+    order(ServerAction::Drain);
+    order(ServerAction::Up);
+    assert_eq!(shares(), [4, 40, 40]);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

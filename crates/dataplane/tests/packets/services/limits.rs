@@ -1,4 +1,4 @@
-//! Limits of servers: how many connections they may have open.
+//! Limits of servers, and what becomes of connections that no server takes.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -66,6 +66,7 @@ fn a_backup_takes_what_full_servers_do_not_up_to_its_own_limit() {
     rig.limit(family, &[1, 1, 1]);
     let mut choice = Choice::among(Dispatch::Turns, &[]).0;
     (choice.count, choice.spares) = (SERVERS.into(), 1);
+    choice.without = Without::Kernel.into();
     choice.usable = [0].into_iter().collect();
     choice.spare[0] = [1, 2].into_iter().collect();
     rig.services().set_choice(WEB, family, &choice).unwrap();
@@ -105,5 +106,60 @@ fn a_syn_that_is_sent_again_stays_with_the_server_that_it_has_filled() {
         let first = rig.client_sends(&syn).dst();
         assert_eq!(rig.client_sends(&syn).dst(), first);
         assert_eq!(rig.live(family, 0), 1);
+    }
+}
+
+#[test]
+fn a_connection_that_no_server_takes_is_refused_or_dropped_as_the_service_says() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Tcp, Protocol::Udp]);
+    for family in Family::ALL {
+        let (from, to) = (client(family, 4000), web(family));
+        let frames = [
+            tcp(from, to, "S", 7, 0).frame(),
+            udp(from, to, b"?").frame(),
+        ];
+        let [syn, datagram] = frames.map(|frame| sent_by(CLIENT_MAC, frame));
+        for (limit, usable, name) in [(0, &[][..], "no-server"), (1, &[0], "full")] {
+            rig.without = Without::Kernel;
+            rig.limit(family, &[limit]);
+            rig.choose_among(family, usable);
+            rig.open(family, 5000..5000 + limit as u16);
+            let live = rig.live(family, 0);
+            rig.passes(&syn, name);
+            rig.without = Without::Drop;
+            rig.choose_among(family, usable);
+            for frame in [&syn, &datagram] {
+                let (ran, reason) = rig.send(frame);
+                assert_eq!(
+                    (ran.action, reason),
+                    (TC_ACT_SHOT, format!("{name}-dropped"))
+                );
+            }
+            rig.without = Without::Refuse;
+            rig.choose_among(family, usable);
+            let (ran, reason) = rig.send(&syn);
+            assert_eq!(
+                (ran.action, reason),
+                (TC_ACT_REDIRECT, format!("{name}-refused"))
+            );
+            assert_eq!(ran.packet[..6], CLIENT_MAC);
+            let reset = read(&ran.packet);
+            assert_eq!((reset.src(), reset.dst()), (to, from));
+            let header = reset.tcp();
+            assert!(header.rst && header.ack && !header.syn);
+            let numbers = (header.sequence_number, header.acknowledgment_number);
+            assert_eq!(numbers, (0, 8));
+            let (ran, reason) = rig.send(&datagram);
+            assert_eq!(
+                (ran.action, reason),
+                (TC_ACT_REDIRECT, format!("{name}-refused"))
+            );
+            let error = read(&ran.packet);
+            assert_eq!((error.src().ip(), error.dst().ip()), (to.ip(), from.ip()));
+            assert_eq!(error.icmp(), (unreachable(family), [0; 4]));
+            assert_eq!((quote(&error).src(), quote(&error).dst()), (from, to));
+            assert_eq!(rig.live(family, 0), live, "nothing is opened");
+        }
     }
 }
