@@ -153,6 +153,14 @@ struct ab_connection {
 	__u32 asked;
 };
 
+/* A connection that is not established, or over: at the next of its places another takes over. */
+struct ab_passing {
+	struct ab_flow_key client; /* the key of the client's entry */
+	__u64 opened_ns;
+};
+/* So many SYNs come in 0.65 s of a flood of 200 000 a second: longer than most clients take to acknowledge an answer. */
+#define AB_PASSING_MAX (1 << 17)
+
 /* Connections expire after this time without a packet: RFC 5382 REQ-5, and for an unanswered one the time after which Linux stops
  * sending SYN/ACKs. */
 #define AB_CONNECTION_EMBRYO_NS 60000000000ull

@@ -94,6 +94,12 @@ static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags, int 
 	return state & AB_CONNECTION_CLOSED || !(state & AB_CONNECTION_ANSWERED || server_takes_new);
 }
 
+/* Whether it may have to make room: it was never established, or it is over. */
+static __always_inline int ab_connection_is_passing(__u32 state)
+{
+	return !(state & AB_CONNECTION_ESTABLISHED) || state & AB_CONNECTION_CLOSED;
+}
+
 /* How long it may be without a packet. */
 static __always_inline __u64 ab_connection_timer_ns(__u8 proto, __u32 state)
 {

@@ -99,23 +99,6 @@ __noinline int note_signs(__u32 service, __u32 server)
 	return 0;
 }
 
-/* Adds bits to the state. Only the CPU that sets CLOSED counts the connection as closed. */
-static __always_inline void add_to_state(struct ab_connection *client, __u32 learned)
-{
-	if (!learned)
-		return;
-	__u32 before = __sync_fetch_and_or(&client->state, learned);
-	if (learned & ~before & AB_CONNECTION_CLOSED)
-		service_gauge_add(client->service, client->server, 0, 1);
-}
-
-/* Adds what a packet shows to the state. */
-static __always_inline void learn(struct ab_connection *client, __u8 proto, int by_server, __u8 flags)
-{
-	add_to_state(client, proto == IPPROTO_UDP ? ab_connection_learn_udp(client->state, by_server)
-						  : ab_connection_learn(client->state, by_server, flags));
-}
-
 /* Removes the connection with these keys from the table. */
 static __always_inline void forget_connection(const struct ab_flow_key *client_key, struct ab_connection *client,
 					      const struct ab_flow_key *server_key)

@@ -9,6 +9,11 @@
 
 /* User space sets the size of `connections` before loading: two entries for each. */
 AB_MAP(connections, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_connection, BPF_F_NO_PREALLOC);
+
+/* A ring: connections that may have to make room, and how many places of it were given. */
+AB_MAP(service_passing, BPF_MAP_TYPE_ARRAY, AB_PASSING_MAX, __u32, struct ab_passing, 0);
+AB_MAP(service_places, BPF_MAP_TYPE_ARRAY, 1, __u32, __u64, 0);
+
 struct ab_virtual_key {
 	__u32 bits; /* that count, as BPF_MAP_TYPE_LPM_TRIE has it */
 	struct ab_virtual virtual;

@@ -8,6 +8,7 @@
 #include "error.h"
 #include "forward.h"
 #include "meter.h"
+#include "passing.h"
 #include "stateless.h"
 
 /* A client's acknowledgement may be this far behind what its server has sent. */
@@ -120,7 +121,10 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	}
 	make_connection_key(&room->server, room->packet.proto, AB_SIDE_SERVER, &server->address,
 			    server->port ?: room->packet.dport, &room->packet.src, room->packet.sport);
-	return insert_connection(server);
+	__u32 bad = insert_connection(server);
+	if (!bad)
+		take_turn(fresh->opened_ns);
+	return bad;
 }
 
 /* Whether a packet that may open a connection replaces the one that it is of. */

@@ -131,7 +131,10 @@ async fn open(
         let loaded = Gateway::open(pins, plane::sizes(&config)).context("data path");
         (*config, loaded)
     });
-    let services = services.map(|config| (config, Services::open(pins).context("data path")));
+    let services = services.map(|config| {
+        let loaded = Services::open(pins, config.connections_max).context("data path");
+        (config, loaded)
+    });
     let trunk = trunk.map(|config| (config, Trunk::open(pins).context("data path")));
     let member = member.map(|config| (config, Member::open(pins).context("data path")));
     let is_loaded = gateway.as_ref().is_some_and(|(_, loaded)| loaded.is_ok())

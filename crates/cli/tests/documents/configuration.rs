@@ -65,7 +65,7 @@ fn configurations_that_are_shown_are_right() {
 }
 
 /// Tables of a file: as documents name what is in them, and how a file begins one.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: [(&str, &str); 16] = [
     ("", ""),
     ("availability.", "[availability]"),
     ("", "[[check]]"),
@@ -78,6 +78,10 @@ const TABLES: [(&str, &str); 15] = [
     ("probe.", "[probe]"),
     ("", "[[rule]]"),
     ("service.NAME.", "[service.one]"),
+    (
+        "services.",
+        "service.one = { listen = \"192.0.2.1:80\", servers = [\"10.0.0.1:80\"] }\n[services]",
+    ),
     ("survey.", "[survey]"),
     ("", "[trunk]"),
     ("", "[trunk.sublink.one]"),

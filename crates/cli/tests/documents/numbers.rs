@@ -193,8 +193,8 @@ fn statements() -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "docs/services.md",
-            "table of connections ({})",
-            constant("crates/dataplane/src/services/mod.rs", "CONNECTIONS_MAX"),
+            "of these only the last {} are kept",
+            constant("bpf/include/service.h", "AB_PASSING_MAX"),
         ),
         (
             "docs/trunk.md",

@@ -44,6 +44,9 @@ pub(super) struct File {
     #[serde(rename = "service")]
     _service: Option<IgnoredAny>,
     /// Read by another role.
+    #[serde(rename = "services")]
+    _services: Option<IgnoredAny>,
+    /// Read by another role.
     #[serde(rename = "trunk")]
     _trunk: Option<IgnoredAny>,
     /// Read by another role.

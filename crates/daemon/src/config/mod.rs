@@ -41,6 +41,8 @@ pub use words::{Fallback, Forwards, Inbound, LanSources, UdpFilter};
 pub const GATEWAY: &str = "gateway";
 /// Likewise.
 pub const SERVICE: &str = "service";
+/// The section of what all services share.
+pub(crate) const SERVICES: &str = "services";
 /// Likewise.
 pub const TRUNK: &str = "trunk";
 /// Likewise.
@@ -172,7 +174,7 @@ impl Configuration {
 
 /// Whether a key at the top of a file belongs to no other role.
 fn is_gateways(key: &str) -> bool {
-    ![SERVICE, TRUNK, MEMBER].contains(&key)
+    ![SERVICE, SERVICES, TRUNK, MEMBER].contains(&key)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Family, Policy, ServerAt, ServerPolicy};
 use anabranch_dataplane::services::{Forwarding, Listen, Protocol};
 use anabranch_policy::Dispatch;
-use anabranch_policy::abi::{MAX_SERVICES, Secret, Ties, Without};
+use anabranch_policy::abi::{MAX_SERVICES, PASSING_MAX, Secret, Ties, Without};
 use serde::Deserialize;
 
 use super::aliases::{Answering, aliases};
 use super::members::{Member, ServerTable, ServiceCheckTable, members};
 use super::unknown::{Unknown, insert_limit};
-use crate::config::{self, Claim, SERVICE, check_claims, claim, is_of_one_host};
+use crate::config::{self, Claim, SERVICE, SERVICES, check_claims, claim, is_of_one_host};
 
 const NAME_CHARS_MAX: usize = 32;
 const SECRET_DIGITS: usize = 32;
@@ -26,6 +27,8 @@ const WINDOW_MIN: Duration = Duration::from_millis(10);
 const WINDOW_MAX: Duration = Duration::from_secs(60);
 const SLOW_START_MIN: Duration = Duration::from_secs(1);
 const SLOW_START_MAX: Duration = Duration::from_secs(3600);
+/// Places for connections of all services: half of the least are for those that are not established.
+const CONNECTIONS: RangeInclusive<u32> = 2 * PASSING_MAX as u32..=16_000_000;
 const TIES: [(&str, Ties); 3] = [
     ("random", Ties::Random),
     ("first", Ties::First),
@@ -41,6 +44,8 @@ pub struct Config {
     pub devices: Vec<String>,
     /// In the order of the file.
     pub services: Vec<Service>,
+    /// Places for connections, of all services together.
+    pub connections_max: u32,
     /// The gateway in the same file, if any.
     pub(super) gateway: Option<Gateway>,
 }
@@ -155,6 +160,15 @@ enum ForwardingWord {
 #[derive(Debug, Deserialize)]
 struct File {
     service: BTreeMap<String, ServiceTable>,
+    #[serde(default)]
+    services: CommonTable,
+}
+
+/// What all services share.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommonTable {
+    connections: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -210,7 +224,10 @@ impl Config {
         gateway: Option<&config::Config>,
     ) -> Result<Self, BadInput> {
         let source = Source::parse(path, text)?;
-        let File { service: tables } = source.read()?;
+        let File {
+            service: tables,
+            services: common,
+        } = source.read()?;
         if tables.is_empty() {
             let problem = r#"no service; write service.NAME = { listen = "203.0.113.10:80", servers = ["10.0.0.11:80"] }"#;
             return Err(source.bad(&[SERVICE], problem));
@@ -235,6 +252,7 @@ impl Config {
             path: path.to_owned(),
             devices,
             services,
+            connections_max: connections_max(&source, &common)?,
             gateway: gateway.map(|config| Gateway {
                 links: config
                     .links
@@ -284,6 +302,16 @@ impl Config {
     pub fn device_names(&self) -> Vec<&str> {
         self.devices.iter().map(String::as_str).collect()
     }
+}
+
+fn connections_max(source: &Source<'_>, table: &CommonTable) -> Result<u32, BadInput> {
+    let connections = table.connections.unwrap_or(*CONNECTIONS.start());
+    if CONNECTIONS.contains(&connections) {
+        return Ok(connections);
+    }
+    let [least, most] = [CONNECTIONS.start(), CONNECTIONS.end()];
+    let allowed = format!("{least} to {most} connections are allowed");
+    Err(source.bad(&[SERVICES, "connections"], allowed))
 }
 
 /// The devices that `service.NAME.devices` claims.
@@ -719,6 +747,10 @@ mod tests {
                 "10.0.0.11:80 is there twice",
             ),
             (with("10:80", "10:0"), "a port from 1 on"),
+            (
+                format!("{WEB}{DEVICES}[services]\nconnections = 10\n"),
+                "services.connections = 10: 262144 to 16000000 connections are allowed",
+            ),
             (
                 with("10:80", "10:80-79"),
                 "service.web.listen = \"203.0.113.10:80-79\": write it like",

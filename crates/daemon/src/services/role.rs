@@ -339,6 +339,12 @@ impl Role for ServicesRole {
         config: Config,
         reply: oneshot::Sender<Response>,
     ) -> anyhow::Result<()> {
+        if config.connections_max > self.config.connections_max {
+            tracing::warn!(
+                "services.connections = {}: more room needs a restart after a clean stop",
+                config.connections_max
+            );
+        }
         self.config = config;
         self.adopt_windows();
         self.checks

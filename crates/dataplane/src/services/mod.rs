@@ -47,9 +47,6 @@ use object::Object;
 pub use object::service_object;
 pub use sweep::{Sweeper, Swept};
 
-/// Connections of all services, as many as a busy site has.
-const CONNECTIONS_MAX: u32 = 1 << 18;
-
 /// A server, and how it is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -123,18 +120,20 @@ impl Services {
     /// Loads the programs, or adopts what another process of this instance left behind: connections and attachments go on as they
     /// are, with these programs. The flag says which.
     ///
-    /// `instance` is the instance's folder below `/sys/fs/bpf`.
+    /// `instance` is the instance's folder below `/sys/fs/bpf`. `connections_max` is fixed while pinned maps live.
     ///
     /// # Errors
     /// Missing privileges, a kernel before 6.1, pins that cannot be made.
-    pub fn open(instance: &Path) -> Result<(Self, bool), Error> {
+    pub fn open(instance: &Path, connections_max: u32) -> Result<(Self, bool), Error> {
         let of = (Pinned::Services, abi::SERVICE_ABI_VERSION);
-        load_in_folder(instance, of, |folder| Self::load(instance, folder))
+        load_in_folder(instance, of, |folder| {
+            Self::load(instance, folder, connections_max)
+        })
     }
 
-    fn load(instance: &Path, folder: &Path) -> Result<(Self, bool), Error> {
+    fn load(instance: &Path, folder: &Path, connections_max: u32) -> Result<(Self, bool), Error> {
         leftovers::set_aside(folder, &service_object(), &object::LAYOUT)?;
-        let (object, adopted) = Object::load(folder, CONNECTIONS_MAX)?;
+        let (object, adopted) = Object::load(folder, connections_max)?;
         let services = Services {
             object,
             pins: folder.to_owned(),

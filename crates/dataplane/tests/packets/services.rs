@@ -20,7 +20,10 @@ use anabranch_dataplane::{
 };
 use anabranch_policy::{
     Candidate, Choice, Dispatch, NO_TABLE, Request,
-    abi::{Connection, Consistent, FlowKey, Gauges, SERVICE_ABI_VERSION, Secret, Target, Without},
+    abi::{
+        Connection, Consistent, FlowKey, Gauges, PASSING_MAX, SERVICE_ABI_VERSION, Secret, Target,
+        Without,
+    },
     choose,
     keyed::client_hash,
 };
@@ -28,7 +31,7 @@ use anabranch_testbed::{
     netns::{Entered, Namespace},
     pins::PinFolder,
 };
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{Array, HashMap, Map, MapData};
 use nix::time::{ClockId, clock_gettime};
 
 mod limits;
@@ -44,6 +47,8 @@ use crate::{
 const WEB: ServiceId = ServiceId(3);
 const SERVERS: u16 = 3;
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+const CONNECTIONS_MAX: u32 = 1 << 14;
 
 fn endpoint(family: Family, v4: &str, v6: &str) -> SocketAddr {
     match family {
@@ -125,7 +130,7 @@ impl Rig {
             Namespace::create("services").expect("these tests need root and network namespaces");
         let inside = namespace.enter().unwrap();
         let pins = PinFolder::name("services");
-        let (services, adopted) = Services::open(&pins).unwrap();
+        let (services, adopted) = Services::open(&pins, CONNECTIONS_MAX).unwrap();
         assert!(!adopted);
         let mut rig = Rig {
             services: Some(services),
@@ -314,6 +319,46 @@ impl Rig {
         let gauges = self.services().gauges(WEB).unwrap();
         let gauge = gauges.target[usize::from(place(family, number))];
         gauge.opened - gauge.closed
+    }
+}
+
+/// Which place the next connection takes, of those that may have to make room.
+fn let_next_take(rig: &Rig, place: u64) {
+    let folder = rig.pins.join(format!("services-v{SERVICE_ABI_VERSION}"));
+    let map = MapData::from_pin(folder.join("service_places")).unwrap();
+    let mut places: Array<_, u64> = Map::Array(map).try_into().unwrap();
+    places.set(0, PASSING_MAX as u64 + place, 0).unwrap();
+}
+
+#[test]
+fn the_oldest_that_is_not_established_or_is_over_makes_room() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let [kept, lost, over] = [4000, 4001, 4002].map(|port| client(family, port));
+        let (to, first) = (web(family), 100 * family.index() as u64);
+        let before = rig.entries();
+        let known = |rig: &mut Rig| {
+            let live = (0..SERVERS).map(|number| rig.live(family, number));
+            (live.sum::<u64>(), rig.entries() - before)
+        };
+        let_next_take(&rig, first);
+        rig.establish(kept, to);
+        rig.client_sends(&tcp(lost, to, "S", 1, 0));
+        let served_by = rig.establish(over, to);
+        rig.client_sends(&tcp(over, to, "FA", 2, 101));
+        rig.server_sends(&tcp(served_by, over, "FA", 101, 3));
+        assert_eq!(known(&mut rig), (2, 6));
+        // The last has had two places: one when it was opened, and one when it was over.
+        for (place, live_and_entries) in [(0, (3, 8)), (1, (3, 8)), (3, (4, 8)), (2, (5, 10))] {
+            let_next_take(&rig, first + place);
+            let flood = client(family, 5000 + place as u16);
+            rig.client_sends(&tcp(flood, to, "S", 1, 0));
+            assert_eq!(known(&mut rig), live_and_entries, "{place}");
+        }
+        rig.client_sends(&tcp(kept, to, "A", 2, 101));
+        for gone in [lost, over] {
+            rig.passes(&tcp(gone, to, "A", 2, 101).frame(), "no-connection");
+        }
     }
 }
 
@@ -1264,7 +1309,7 @@ fn connections_outlive_the_process() {
     let server = rig.client_sends(&tcp(from, to, "S", 1, 0)).dst();
     rig.services().set_name(WEB, Some("web")).unwrap();
     drop(rig.services.take());
-    let (services, adopted) = Services::open(&rig.pins).unwrap();
+    let (services, adopted) = Services::open(&rig.pins, CONNECTIONS_MAX).unwrap();
     assert!(adopted);
     rig.services = Some(services);
     let names = rig.services().names().unwrap();
