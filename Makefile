@@ -12,7 +12,7 @@ DEMO ?=
 FUZZ_PACKETS ?= 10000000
 FUZZ ?=
 
-# What `make bench-against` compares with, how often, and which rows: make bench-against REV=HEAD~1 ROWS="packets program"
+# What `make bench-against` compares with, how often (`make bench-service`, too), and which rows: make bench-against REV=HEAD~1 ROWS="packets program"
 REV ?= HEAD~1
 PAIRS ?= 15
 ROWS ?=
@@ -23,7 +23,7 @@ ROUTES ?= 1000000
 # Folders whose C is held to .clang-format.
 C_FORMATTED := bpf crates
 
-.PHONY: demo test lint advisories test-kernel verifier bench bench-against bench-routes bench-sim fuzz build setup setup-checks \
+.PHONY: demo test lint advisories test-kernel verifier bench bench-service bench-against bench-routes bench-sim fuzz build setup setup-checks setup-rivals \
 	setup-emulator
 
 demo: build
@@ -56,6 +56,11 @@ bench: build
 	$(CARGO) build --locked --release -p anabranch-bench
 	$(SUDO) $(TARGET)/release/anabranch-bench
 
+# Services beside nftables, HAProxy and nginx.
+bench-service: build setup-rivals
+	$(CARGO) build --locked --release -p anabranch-bench
+	$(SUDO) $(TARGET)/release/anabranch-bench service --pairs $(PAIRS)
+
 # Beside a former commit.
 bench-against: setup
 	CARGO='$(CARGO)' SUDO='$(SUDO)' scripts/bench-against $(REV) --pairs $(PAIRS) $(addprefix --only ,$(ROWS))
@@ -84,6 +89,9 @@ setup:
 
 setup-checks:
 	CARGO='$(CARGO)' scripts/setup checks
+
+setup-rivals:
+	scripts/setup rivals
 
 setup-emulator:
 	scripts/setup emulator

@@ -22,6 +22,7 @@ mod ratios;
 mod report;
 mod rows;
 mod rules;
+mod service;
 mod test_run;
 mod testbed;
 
@@ -30,8 +31,8 @@ use std::time::Duration;
 
 use anabranch_policy::{Family, PerFamily};
 use anyhow::{Result, ensure};
-use clap::Parser;
 use clap::builder::ArgPredicate;
+use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use against::{Build, Pairs, Verdict};
@@ -42,6 +43,7 @@ use measure::{Measure, Span};
 use program::{FEW_FLOWS, Kind, MANY_FLOWS, Programs, Proto, Way};
 use ratios::FEWEST_PAIRS;
 use report::{Report, Samples, write_json};
+use service::ServiceArgs;
 use testbed::{AnabranchBy, Conntrack, Contender, LOOPBACK, Redirect, Testbed, isp};
 
 /// Measures the gateway against nftables and plain forwarding. Needs root; takes about five minutes.
@@ -49,9 +51,11 @@ use testbed::{AnabranchBy, Conntrack, Contender, LOOPBACK, Redirect, Testbed, is
 #[command(
     name = "anabranch-bench",
     version,
+    args_conflicts_with_subcommands = true,
     after_help = "Examples:
   anabranch-bench                          all rows, five runs each
   anabranch-bench --quick --only packets   a first impression of one row
+  anabranch-bench service                  services beside nftables, HAProxy and nginx
   anabranch-bench --against old/anabranch-bench
                                            this build and a former one take turns"
 )]
@@ -89,6 +93,13 @@ struct Args {
         default_value_if("against", ArgPredicate::IsPresent, "target/bench/against.json")
     )]
     output: PathBuf,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Service(ServiceArgs),
 }
 
 /// What can be measured by itself.
@@ -156,6 +167,9 @@ fn main() -> Result<()> {
         nix::unistd::geteuid().is_root(),
         "network namespaces and BPF need root"
     );
+    if let Some(Command::Service(args)) = &args.command {
+        return service::compare(args);
+    }
     if let Some(former) = &args.against {
         return compare(&args, former);
     }

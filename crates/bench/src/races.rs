@@ -9,7 +9,7 @@ use anabranch_policy::{Family, reasons};
 use anyhow::{Context, Result, ensure};
 use aya::maps::{Map, MapData, PerCpuArray};
 
-use crate::measure::complete_connections;
+use crate::measure::{Calls, complete_connections};
 use crate::ratios::{median, sorted};
 use crate::testbed::{Network, RANDOM, Testbed, server, unspecified};
 
@@ -37,7 +37,7 @@ pub fn measure(daemon: &Path) -> Result<[(&'static str, f64); 4]> {
 /// Connections per second. All of them must be answered and closed in order, and nearly all must have raced.
 fn all_end_well(bed: &Testbed, family: Family) -> Result<f64> {
     let before = lost(bed)?;
-    let took_s = complete_connections(&bed.network, family, CONNECTIONS)
+    let took_s = complete_connections(&bed.network, Calls::through_gateway(family), CONNECTIONS)
         .with_context(|| format!("{CONNECTIONS} races over {family}"))?;
     let lost = lost(bed)? - before;
     ensure!(

@@ -13,31 +13,42 @@ use crate::rows::{ROWS, Row, Target, less_redirect};
 use crate::testbed::Contender;
 
 /// Every value of every run.
-#[derive(Default)]
-pub struct Samples(BTreeMap<(&'static str, Contender), Vec<f64>>);
+pub struct Samples<C = Contender>(BTreeMap<(&'static str, C), Vec<f64>>);
 
-impl Samples {
-    pub fn add(
-        &mut self,
-        contender: Contender,
-        values: impl IntoIterator<Item = (&'static str, f64)>,
-    ) {
+impl<C> Default for Samples<C> {
+    fn default() -> Self {
+        Samples(BTreeMap::new())
+    }
+}
+
+impl<C: Copy + Ord> Samples<C> {
+    pub fn add(&mut self, contender: C, values: impl IntoIterator<Item = (&'static str, f64)>) {
         for (row, value) in values {
             self.0.entry((row, contender)).or_default().push(value);
         }
     }
 
-    pub fn median(&self, row: &'static str, contender: Contender) -> Option<f64> {
+    pub fn median(&self, row: &'static str, contender: C) -> Option<f64> {
         let values = self.0.get(&(row, contender))?;
         Some(median(&sorted(values.iter().copied())))
     }
 
     /// The runs of two contenders that took turns.
-    pub fn pairs(&self, row: &'static str, [a, b]: [Contender; 2]) -> Vec<[f64; 2]> {
+    pub fn pairs(&self, row: &'static str, [a, b]: [C; 2]) -> Vec<[f64; 2]> {
         let of = |contender| self.0.get(&(row, contender)).into_iter().flatten();
         of(a).zip(of(b)).map(|(&a, &b)| [a, b]).collect()
     }
 
+    /// What the median of a row exceeds another contender's by, as a row of its own.
+    pub fn subtract(&mut self, from: &'static str, to: &'static str, contender: C, other: C) {
+        let medians = (self.median(from, contender), self.median(from, other));
+        if let (Some(value), Some(less)) = medians {
+            self.add(contender, [(to, value - less)]);
+        }
+    }
+}
+
+impl Samples {
     /// What follows from other rows.
     pub fn derive(&mut self) {
         for (from, to) in [
@@ -54,20 +65,6 @@ impl Samples {
         }
         for (from, to) in less_redirect() {
             self.subtract(from, to, Contender::Anabranch, Contender::Redirect);
-        }
-    }
-
-    /// What the median of a row exceeds another contender's by, as a row of its own.
-    fn subtract(
-        &mut self,
-        from: &'static str,
-        to: &'static str,
-        contender: Contender,
-        other: Contender,
-    ) {
-        let medians = (self.median(from, contender), self.median(from, other));
-        if let (Some(value), Some(less)) = medians {
-            self.add(contender, [(to, value - less)]);
         }
     }
 }

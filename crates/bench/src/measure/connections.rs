@@ -5,10 +5,11 @@
 //! each system call carries its packets through the gateway to the other end before it returns, so nothing is waited
 //! for, woken or polled for readiness. The server accepts a connection with its request (`TCP_DEFER_ACCEPT`) and closes
 //! first, so that the client's ports are free at once; its addresses take turns, so that no pair of endpoints comes back
-//! while a closed connection of the same name lingers anywhere.
+//! while a closed connection of the same name lingers anywhere. Calls to a service have one virtual address, and take the
+//! client's addresses in turn instead.
 
 use std::io::{ErrorKind, Result as IoResult, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -28,17 +29,43 @@ const BATCH: usize = 32;
 const REQUEST: [u8; 64] = [b'q'; 64];
 const RESPONSE: [u8; 128] = [b'r'; 128];
 static DEFER_S: libc::c_int = 5;
+static ON: libc::c_int = 1;
+
+/// Who calls whom.
+#[derive(Clone, Copy)]
+pub struct Calls {
+    pub family: Family,
+    /// At which the first processor's server listens, the others' at the next ones; 0: at any.
+    pub port: u16,
+    /// Of the client's addresses that of the n-th call; none: the client's own.
+    pub from: Option<fn(u32) -> IpAddr>,
+    /// The address that the n-th call is to.
+    pub to: fn(Family, u32) -> IpAddr,
+    /// How a processor is left to others while nothing comes through.
+    pub pause: fn(),
+}
+
+impl Calls {
+    /// Through a gateway, to the server's addresses in turn.
+    pub fn through_gateway(family: Family) -> Self {
+        Calls {
+            family,
+            port: 0,
+            from: None,
+            to: |family, call| server(family, (1 + call % 254) as u8),
+            pause: thread::yield_now,
+        }
+    }
+}
 
 /// Connections per second. No connection may fail.
-pub fn measure(network: &Network, family: Family, span: Span) -> Result<f64> {
-    while_connecting(network, family, |completed, _| {
-        arrival_rate(completed, span)
-    })
+pub fn measure(network: &Network, calls: Calls, span: Span) -> Result<f64> {
+    while_connecting(network, calls, |completed, _| arrival_rate(completed, span))
 }
 
 /// Seconds for so many connections, or a few more. None may fail.
-pub fn complete(network: &Network, family: Family, count: u64) -> Result<f64> {
-    while_connecting(network, family, |completed, stop| {
+pub fn complete(network: &Network, calls: Calls, count: u64) -> Result<f64> {
+    while_connecting(network, calls, |completed, stop| {
         let begun = Instant::now();
         while completed.load(Ordering::Relaxed) < count && !stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));
@@ -48,16 +75,16 @@ pub fn complete(network: &Network, family: Family, count: u64) -> Result<f64> {
 }
 
 /// What `watch` makes of the count of connections while they come and go; the flag tells that one has failed.
-fn while_connecting(
+pub fn while_connecting<T>(
     network: &Network,
-    family: Family,
-    watch: impl FnOnce(&AtomicU64, &AtomicBool) -> f64,
-) -> Result<f64> {
+    calls: Calls,
+    watch: impl FnOnce(&AtomicU64, &AtomicBool) -> T,
+) -> Result<T> {
     let (completed, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let mut workers = Vec::new();
         for cpu in 0..cpu::count() {
-            let ends = Ends::new(network, family, cpu)?;
+            let ends = Ends::new(network, calls, cpu)?;
             let (completed, stop) = (&completed, &stop);
             workers.push(scope.spawn(move || -> Result<()> {
                 let run = || {
@@ -80,10 +107,11 @@ fn while_connecting(
 }
 
 /// Connections to any address of the server's.
-fn listen(family: Family) -> Result<TcpListener> {
-    let address = SocketAddr::from((unspecified(family), 0));
+fn listen(family: Family, port: u16) -> Result<TcpListener> {
+    let address = SocketAddr::from((unspecified(family), port));
     let socket = socket(address)?;
-    set_defer_accept(&socket)?;
+    socket.set_reuse_address(true)?;
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &DEFER_S)?;
     socket.bind(&address.into())?;
     socket.listen(4096)?;
     Ok(socket.into())
@@ -93,38 +121,39 @@ fn socket(of: SocketAddr) -> IoResult<Socket> {
     Socket::new(Domain::for_address(of), Type::STREAM.nonblocking(), None)
 }
 
-fn set_defer_accept(socket: &Socket) -> Result<()> {
-    // SAFETY: the option takes an int, and DEFER_S lives as long as the program.
+fn set_option(socket: &Socket, level: i32, option: i32, value: &'static i32) -> Result<()> {
+    // SAFETY: the option takes an int, and the value lives as long as the program.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const DEFER_S).cast(),
-            size_of_val(&DEFER_S) as libc::socklen_t,
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of_val(value) as libc::socklen_t,
         )
     };
-    ensure!(
-        result == 0,
-        "TCP_DEFER_ACCEPT: {}",
-        std::io::Error::last_os_error()
-    );
+    let error = std::io::Error::last_os_error();
+    ensure!(result == 0, "socket option {option}: {error}");
     Ok(())
 }
 
 /// Both ends of one processor's connections.
 struct Ends {
-    family: Family,
+    calls: Calls,
     listener: TcpListener,
     port: u16,
     opened: u32,
 }
 
 impl Ends {
-    fn new(network: &Network, family: Family, number: usize) -> Result<Self> {
-        let listener = network.internet.run(|| listen(family))??;
+    fn new(network: &Network, calls: Calls, number: usize) -> Result<Self> {
+        let port = match calls.port {
+            0 => 0,
+            first => first + number as u16,
+        };
+        let listener = network.internet.run(|| listen(calls.family, port))??;
         Ok(Ends {
-            family,
+            calls,
             port: listener.local_addr()?.port(),
             listener,
             opened: (number as u32) << 16,
@@ -147,18 +176,27 @@ impl Ends {
             completed.fetch_add((before - batch.len()) as u64, Ordering::Relaxed);
             // Packets that did not come through at once need the processor.
             if before == batch.len() {
-                thread::yield_now();
+                (self.calls.pause)();
             }
         }
         Ok(())
     }
 
-    /// Connects to the server's next address and asks, if that is done at once.
+    /// Makes the next call and asks, if that is done at once.
     fn open(&mut self) -> Result<Connection> {
         self.opened = self.opened.wrapping_add(1);
-        let number = (1 + self.opened % 254) as u8;
-        let server = SocketAddr::from((server(self.family, number), self.port));
+        let to = (self.calls.to)(self.calls.family, self.opened);
+        let server = SocketAddr::from((to, self.port));
         let socket = socket(server)?;
+        if let Some(from) = self.calls.from {
+            set_option(
+                &socket,
+                libc::IPPROTO_IP,
+                libc::IP_BIND_ADDRESS_NO_PORT,
+                &ON,
+            )?;
+            socket.bind(&SocketAddr::from((from(self.opened), 0)).into())?;
+        }
         match socket.connect(&server.into()) {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => {
                 return Err(error).context("connecting");

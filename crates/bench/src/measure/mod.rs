@@ -17,8 +17,8 @@ use anyhow::{Context, Result};
 
 use crate::testbed::{Contender, Testbed};
 
-pub use connections::complete as complete_connections;
-pub use packets::measure_flows as packets_of_flows;
+pub use connections::{Calls, complete as complete_connections, while_connecting};
+pub use packets::{measure as packets, measure_flows as packets_of_flows};
 
 /// How long one run may take.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,8 @@ impl Measure {
                 goodput::measure(network, streams, span).map(|gbps| vec![(self.row(), gbps)])
             }
             Measure::Connections { family } => {
-                connections::measure(network, family, span).map(|rate| vec![(self.row(), rate)])
+                let calls = Calls::through_gateway(family);
+                connections::measure(network, calls, span).map(|rate| vec![(self.row(), rate)])
             }
             Measure::Packets => {
                 packets::measure(network, span).map(|rate| vec![(self.row(), rate)])

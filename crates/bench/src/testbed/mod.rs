@@ -30,7 +30,7 @@ pub use address::{
 };
 pub use conntrack::Conntrack;
 pub use dataplane::describe;
-pub use redirect::Redirect;
+pub use redirect::{Redirect, start as start_redirect};
 
 /// Uplinks of the gateway.
 pub const LINKS: u8 = 2;
@@ -68,7 +68,7 @@ pub struct Network {
 }
 
 impl Network {
-    fn build() -> Result<Self> {
+    pub fn build() -> Result<Self> {
         let network = Network {
             client: Namespace::create("client")?,
             gateway: Namespace::create("gateway")?,
@@ -144,7 +144,7 @@ impl Network {
     }
 
     /// Tells the internet the way to the client itself, which gateways that do not translate need.
-    fn route_back(&self) -> Result<()> {
+    pub fn route_back(&self) -> Result<()> {
         for family in Family::ALL {
             let (network, bits) = lan(family);
             self.internet.ip(&format!(
