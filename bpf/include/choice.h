@@ -103,6 +103,8 @@ enum ab_without {
 #define AB_TIERS_MAX 4
 #define AB_SPARE_MAX (AB_TIERS_MAX - 1)
 
+#define AB_BOUND_ONE 1024
+
 /* The present choice of a class and family, at AB_CHOICE_PLACE. Replaced as a whole at each measuring period. */
 struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
@@ -122,6 +124,8 @@ struct ab_choice {
 	__u32 by_loss; /* loss of SYNs counts beside response times (policy/loss.h) */
 	__u32 ties;    /* enum ab_ties */
 	__u32 hot;     /* AB_DISPATCH_COLD: this number of open flows is many */
+	__u32 bound;   /* most open flows, in AB_BOUND_ONE of a target's share (AB_DISPATCH_TABLE); 0: any */
+	__u32 weights; /* ... and the weights of all whose shares these are */
 	__u32 zero;
 	__u64 session_ns;     /* a session is forgotten this long after its last flow began; 0: only for lack of room */
 	__u64 lifetime_ns;    /* how long a measurement of a prefix is valid (policy/paths.h); 0: nothing is measured */
@@ -165,15 +169,17 @@ struct ab_request {
 	struct ab_set scanned; /* ... those of them that are compared, ... */
 	struct ab_leader best; /* ... the best so far, ... */
 	__u32 hash;	       /* ab_hash_for() the flow, where ab_goes_by_hash() */
-	__u32 draw;	       /* the number of choices so far where ab_takes_turns(), else uniform */
-	__u16 route;	       /* target bound by the route of the destination, or AB_NO_TARGET */
-	__u16 session;	       /* target bound by an earlier flow of the session, or AB_NO_TARGET */
-	__u16 endpoint;	       /* target bound by an earlier flow of the LAN endpoint, or AB_NO_TARGET */
-	__u16 retried;	       /* ... and whether those to be avoided are allowed */
-	__u32 race;	       /* its SYN takes the whole pool, and ab_request.draw is the number of choices so far */
-	__u32 fresh;	       /* links with a valid response time for its destination, as bits, ... */
-	__u32 unknown;	       /* ... and those over which it may be sent to measure */
-	__u32 untold;	       /* 1: it measures, and its destination was never measured */
+	__u32 open;	       /* open flows of all targets, where the choice is bounded */
+	__u32 zero;
+	__u32 draw;	/* the number of choices so far where ab_takes_turns(), else uniform */
+	__u16 route;	/* target bound by the route of the destination, or AB_NO_TARGET */
+	__u16 session;	/* target bound by an earlier flow of the session, or AB_NO_TARGET */
+	__u16 endpoint; /* target bound by an earlier flow of the LAN endpoint, or AB_NO_TARGET */
+	__u16 retried;	/* ... and whether those to be avoided are allowed */
+	__u32 race;	/* its SYN takes the whole pool, and ab_request.draw is the number of choices so far */
+	__u32 fresh;	/* links with a valid response time for its destination, as bits, ... */
+	__u32 unknown;	/* ... and those over which it may be sent to measure */
+	__u32 untold;	/* 1: it measures, and its destination was never measured */
 	__u32 response_us[AB_MAX_LINKS]; /* of the links of `fresh`, ... */
 	__u16 loss[AB_MAX_LINKS];	 /* ... and their loss, if that counts: ab_loss() */
 };

@@ -80,6 +80,12 @@ struct ab_evidences {
 	struct ab_evidence target[AB_MAX_TARGETS];
 };
 
+/* Connections of a service: of each server, and of all servers of a family. */
+struct ab_service_gauges {
+	struct ab_gauges of;
+	struct ab_gauge all[AB_FAMILIES];
+};
+
 /* What a server has done, at AB_SERVER_PLACE, for each CPU. */
 struct ab_meter {
 	__u64 sent_bytes;

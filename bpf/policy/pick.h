@@ -256,6 +256,32 @@ AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const stru
 }
 
 #ifndef AB_AMONG_LINKS
+/* Whether a target has fewer open flows than its bound, which is a multiple of its share of all of them and the new one (Mirrokni,
+ * Thorup and Zadimoghaddam 2018). */
+static __always_inline __u64 ab_is_below_bound(const struct ab_choice *now, const struct ab_gauges *gauges,
+					       const struct ab_request *q, __u32 target)
+{
+	__u64 i = target % AB_MAX_TARGETS;
+	__u64 ours = (__u64)ab_active_flows(&gauges->target[i]) * now->weights * AB_BOUND_ONE;
+
+	return ab_is_less(ours, ((__u64)q->open + 1) * ab_target_at(now, &i)->weight * now->bound);
+}
+
+/* The first of the table's entries for the hash that is in the pool and below its bound, or AB_NO_TARGET. */
+AB_GLOBAL __u32 ab_pick_bounded(const struct ab_choice *now, const struct ab_gauges *gauges,
+				const struct ab_consistent *table, const struct ab_request *q)
+{
+	if (!now || !gauges || !table || !q)
+		return AB_NO_TARGET;
+	for (__u32 i = 0; i < AB_CONSISTENT_STEPS; i++) {
+		__u32 target = ab_row_of(table, q->hash + i * AB_CONSISTENT_STRIDE);
+
+		if (ab_has(&q->pool, target) && ab_is_below_bound(now, gauges, q, target))
+			return target;
+	}
+	return AB_NO_TARGET;
+}
+
 /* The target in a slot, selected by turn or by lot. If that is not in the pool, any other. */
 AB_GLOBAL __u32 ab_pick_slot(const struct ab_consistent *table, const struct ab_request *q, __u64 size, __u32 by_lot)
 {
@@ -289,10 +315,6 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 		d->target = ab_nth(&q->pool, q->hash % size);
 		d->why = AB_WHY_HASH;
 		break;
-	case AB_DISPATCH_TABLE:
-		d->target = ab_pick_consistent(table, &q->pool, size, q->hash);
-		d->why = AB_WHY_TABLE;
-		break;
 	case AB_DISPATCH_RANDOM_TWO:
 		d->target = ab_pick_of_two(now, gauges, q, size);
 		d->why = AB_WHY_RANDOM_TWO;
@@ -315,6 +337,20 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 		d->why = AB_WHY_RANDOM;
 		break;
 #endif
+	case AB_DISPATCH_TABLE:
+		d->why = AB_WHY_TABLE;
+#ifndef AB_AMONG_LINKS
+		if (now->bound) {
+			d->target = ab_pick_bounded(now, gauges, table, q);
+			if (d->target != AB_NO_TARGET)
+				break;
+			/* The least loaded one is always below its bound. */
+			d->target = ab_pick_by(ab_scan_ratios, now, gauges, q, size);
+			break;
+		}
+#endif
+		d->target = ab_pick_consistent(table, &q->pool, size, q->hash);
+		break;
 	default:
 		d->target = ab_pick_by(ab_scan_ratios, now, gauges, q, size);
 		d->why = AB_WHY_WEIGHTED;

@@ -52,18 +52,24 @@ static __always_inline void turn_key(struct ab_flow_key *other, const struct ab_
 			    &entry->other_local, entry->other_port, &key->remote, key->remote_port);
 }
 
-static __noinline void service_gauge_add(__u32 service, __u32 server, __u64 opened, __u64 closed)
+/* Counts what becomes of a connection by its client's entry. */
+static __noinline void service_gauge_add(const struct ab_connection *client, __u64 opened, __u64 closed)
 {
-	struct ab_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
+	__u32 service = client->service, server = client->server;
+	struct ab_service_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
 	if (!gauges)
 		return;
-	struct ab_gauge *gauge = &gauges->target[server % AB_MAX_TARGETS];
+	struct ab_gauge *gauge = &gauges->of.target[server % AB_MAX_TARGETS];
+	struct ab_gauge *all = &gauges->all[ab_is_v4_mapped(&client->other_local) ? AB_IPV4 : AB_IPV6];
 	if (opened) {
 		__sync_fetch_and_add(&gauge->dispatched, opened);
 		__sync_fetch_and_add(&gauge->opened, opened);
+		__sync_fetch_and_add(&all->opened, opened);
 	}
-	if (closed)
+	if (closed) {
 		__sync_fetch_and_add(&gauge->closed, closed);
+		__sync_fetch_and_add(&all->closed, closed);
+	}
 	note_fullness(service, server, gauge);
 }
 
@@ -105,7 +111,7 @@ static __always_inline void forget_connection(const struct ab_flow_key *client_k
 {
 	__u32 before = __sync_fetch_and_or(&client->state, AB_CONNECTION_CLOSED);
 	if (!(before & AB_CONNECTION_CLOSED))
-		service_gauge_add(client->service, client->server, 0, 1);
+		service_gauge_add(client, 0, 1);
 	bpf_map_delete_elem(&connections, client_key);
 	bpf_map_delete_elem(&connections, server_key);
 }
@@ -131,7 +137,7 @@ __noinline int choose_server(__u32 service)
 	room->unserved = AB_SERVICE_REASON_NO_SERVER;
 	__u32 place = AB_SERVICE_CHOICE(service, room->packet.family);
 	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
-	const struct ab_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
+	const struct ab_service_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
 	__u64 *turns = bpf_map_lookup_elem(&service_turns, &place);
 	if (!now || !gauges || !turns)
 		return AB_NO_TARGET;
@@ -140,12 +146,13 @@ __noinline int choose_server(__u32 service)
 	avoid_full(q, service);
 	q->route = q->session = q->endpoint = AB_NO_TARGET;
 	q->draw = ab_takes_turns(now) ? __sync_fetch_and_add(turns, 1) : draw();
+	q->open = ab_active_flows(&gauges->all[room->packet.family % AB_FAMILIES]);
 	const struct ab_consistent *table = NULL;
 	if (ab_goes_by_hash(now))
 		hash_client(now, service);
 	if (ab_goes_by_table(now))
 		table = bpf_map_lookup_elem(&service_tables, &place);
-	ab_choose(now, gauges, table, q, &room->decision);
+	ab_choose(now, &gauges->of, table, q, &room->decision);
 	/* Another attempt would give a full server one more. */
 	if (!q->retried)
 		return room->decision.target;
@@ -195,7 +202,7 @@ __noinline int insert_connection(const struct ab_server *server)
 	fresh->other_local = server->address;
 	fresh->other_port = room->server.local_port;
 	if (!bpf_map_update_elem(&connections, &room->client, fresh, BPF_NOEXIST)) {
-		service_gauge_add(fresh->service, fresh->server, 1, 0);
+		service_gauge_add(fresh, 1, 0);
 		return 0;
 	}
 	/* Another CPU may have processed a copy of the SYN. Its entries are kept. */

@@ -38,7 +38,7 @@ AB_MAP(service_aliases, BPF_MAP_TYPE_LPM_TRIE, AB_SERVERS_MAX, struct ab_virtual
 /* Indexed by service. */
 AB_MAP(service_settings, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_service_settings, 0);
 AB_MAP(service_inserts, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, __u64, 0); /* policy/bucket.h */
-AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_gauges, 0);
+AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_service_gauges, 0);
 /* Servers that have as many connections as they may. */
 AB_MAP(service_full, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_set, 0);
 AB_MAP(service_evidence, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_evidences, 0);

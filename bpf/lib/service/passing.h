@@ -46,7 +46,7 @@ static __always_inline void add_to_state(struct ab_connection *client, __u32 lea
 	__u32 before = __sync_fetch_and_or(&client->state, learned);
 	if (!(learned & ~before & AB_CONNECTION_CLOSED))
 		return;
-	service_gauge_add(client->service, client->server, 0, 1);
+	service_gauge_add(client, 0, 1);
 	/* Others have a place since they were opened. */
 	if (before & AB_CONNECTION_ESTABLISHED)
 		take_turn(client->opened_ns);

@@ -16,7 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_config::Span;
-use anabranch_policy::abi::Ties;
+use anabranch_policy::abi::{BOUND_ONE, Ties};
 use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
@@ -94,8 +94,12 @@ const SERVERS: ServerPolicy = ServerPolicy {
     granularity: Granularity::Connection,
     by_weight: false,
     ties: Ties::Random,
+    bound: 0,
     suits: "servers that are alike, and connections that are, too",
 };
+
+/// Servers are loaded alike, and few connections go elsewhere than their hash leads: HAProxy advises 125 to 200 %.
+const LOAD_BOUND: u32 = BOUND_ONE * 5 / 4;
 
 /// Far above what a site opens, and far below what a link notices.
 const RACES_PER_S: u32 = 1000;
@@ -130,7 +134,7 @@ macro_rules! rows {
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 51] = rows! {
+pub static ROWS: [Row; 52] = rows! {
     "WSDM": "by available bandwidth; a retransmitted SYN tries another link" ("Peng 2005 §4.2") =>
         Policy::Gateway(Algorithm { measure: &measure::ST_MIX, retry: Retry::Elsewhere, ..PERIODIC });
     "RR": "each link in turn" ("Peng 2005 table 1") =>
@@ -336,6 +340,15 @@ pub static ROWS: [Row; 51] = rows! {
             dispatch: Dispatch::Table,
             by_weight: true,
             suits: "several balancers before the same servers: each knows by itself where a connection belongs",
+            ..SERVERS
+        });
+    "Maglev-bounded": "as Maglev, but a server that has `load_bound` times its share of the open connections is passed over" ("Mirrokni, Thorup and Zadimoghaddam 2018, consistent hashing with bounded loads") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::ACTIVE,
+            dispatch: Dispatch::Table,
+            by_weight: true,
+            bound: LOAD_BOUND,
+            suits: "servers that keep something of what they were asked, and connections of unlike length",
             ..SERVERS
         });
     "source": "all connections of a client to one server, by a keyed hash of its address and a table in which every server has its share" ("common practice, source hashing; Eisenbud et al. 2016 for the table") =>

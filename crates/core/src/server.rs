@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{AddrParseError, SocketAddr};
 use std::str::FromStr;
 
-use anabranch_policy::abi::{Addr, Consistent, KEYED_WORDS, Ties};
+use anabranch_policy::abi::{Addr, Consistent, KEYED_WORDS, Set, Ties};
 use anabranch_policy::{Candidate, Choice, Dispatch, Granularity, Load};
 use serde::{Serialize, Serializer};
 
@@ -32,6 +32,8 @@ pub struct ServerPolicy {
     pub by_weight: bool,
     /// Which of equally good servers is chosen.
     pub ties: Ties,
+    /// How many open connections a server may have, in parts of [`BOUND_ONE`](anabranch_policy::abi::BOUND_ONE) of its share; 0: all. By [`Dispatch::Table`] alone.
+    pub bound: u32,
     /// Which servers it suits, and which not.
     pub suits: &'static str,
 }
@@ -86,6 +88,8 @@ impl Member {
 impl ServerPolicy {
     /// The choice among servers by their places; where a place is empty there is none.
     pub fn choice(&self, members: &[Option<Member>]) -> Choice {
+        let regular =
+            |member: &Option<Member>| member.is_some_and(|one| one.is_usable && !one.is_backup);
         let weights = self.weights(members);
         let candidates = members
             .iter()
@@ -93,7 +97,7 @@ impl ServerPolicy {
             .map(|(member, weight)| Candidate {
                 weight,
                 load: 0,
-                usable: member.is_some_and(|one| one.is_usable && !one.is_backup),
+                usable: regular(member),
             });
         let candidates: Vec<Candidate> = candidates.collect();
         let (mut choice, _) = Choice::among(self.dispatch, &candidates);
@@ -108,6 +112,15 @@ impl ServerPolicy {
             .filter_map(|(place, member)| backup(member).then_some(place))
             .collect();
         choice.spares = 1;
+        choice.bound = self.bound;
+        let has_regular = choice.usable != Set::EMPTY;
+        let takes = |member: &Option<Member>| match has_regular {
+            true => regular(member),
+            false => backup(member),
+        };
+        let taking = members.iter().zip(&choice.target);
+        let taking = taking.filter(|(member, _)| takes(member));
+        choice.weights = taking.map(|(_, target)| target.weight()).sum();
         for (target, member) in choice.target.iter_mut().zip(members) {
             target.dispatched_base = member.map_or(0, |one| one.base);
         }
@@ -144,6 +157,7 @@ impl ServerPolicy {
     pub fn rows(&self, members: &[Option<Member>]) -> Option<Box<Consistent>> {
         let by_hash = Self {
             measure: &measure::NONE,
+            bound: 0,
             dispatch: Dispatch::Table,
             by_weight: true,
             ..*self
@@ -265,7 +279,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
-    use anabranch_policy::abi::Gauges;
+    use anabranch_policy::abi::{BOUND_ONE, Gauges};
     use anabranch_policy::{NO_TABLE, Request, choose};
     use proptest::prelude::*;
 
@@ -464,6 +478,71 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    proptest! {
+        #[test]
+        fn no_server_has_more_than_its_bounded_share_of_open_connections(
+            weights in proptest::collection::vec(1u32..5, 2..40),
+            hashes in proptest::collection::vec(any::<u32>(), 1..400),
+            ends in proptest::collection::vec(any::<proptest::sample::Index>(), 0..200),
+            percent in 105u32..200,
+        ) {
+            let members = member_per(&weights);
+            let policy = ServerPolicy {
+                bound: BOUND_ONE * percent / 100,
+                ..policy("Maglev-bounded")
+            };
+            let (choice, table) = (policy.choice(&members), policy.table(&members).unwrap());
+            let all = f64::from(weights.iter().sum::<u32>());
+            let mut gauges = Gauges::default();
+            let mut held = Vec::new();
+            let mut ends = ends.into_iter();
+            for hash in hashes {
+                let open = held.len() as u32;
+                let request = Request { hash, open, ..Request::default() };
+                let target = choose(&choice, &gauges, &table, &request).target.expect("one is usable");
+                let target = usize::from(target);
+                gauges.target[target].opened += 1;
+                let gauge = gauges.target[target];
+                let share = f64::from(weights[target]) / all * f64::from(open + 1);
+                let bound = (share * f64::from(policy.bound) / f64::from(BOUND_ONE)).ceil();
+                prop_assert!((gauge.opened - gauge.closed) as f64 <= bound, "{target} of {bound}");
+                held.push(target);
+                if hash % 3 == 0 && let Some(end) = ends.next() {
+                    gauges.target[held.swap_remove(end.index(held.len()))].closed += 1;
+                }
+            }
+        }
+
+        #[test]
+        fn few_connections_leave_their_hash_where_the_bound_is_generous(hashes in proptest::collection::vec(any::<u32>(), 1000)) {
+            let members = member_per(&[1; 4]);
+            let [bounded, plain] = ["Maglev-bounded", "Maglev"].map(policy);
+            let table = plain.table(&members).unwrap();
+            let [bounded, plain] = [bounded, plain].map(|policy| policy.choice(&members));
+            let mut gauges = Gauges::default();
+            let mut moved = 0;
+            for (open, hash) in (0..).zip(hashes) {
+                let request = Request { hash, open, ..Request::default() };
+                let target = choose(&bounded, &gauges, &table, &request).target;
+                moved += u32::from(target != choose(&plain, &gauges, &table, &request).target);
+                gauges.target[usize::from(target.unwrap())].opened += 1;
+            }
+            prop_assert!(moved < 150, "{moved}");
+        }
+    }
+
+    fn member_per(weights: &[u32]) -> Vec<Option<Member>> {
+        let member = |(port, &weight): (u16, &u32)| {
+            let endpoint = SocketAddr::new(MEMBER.endpoint.ip(), port);
+            Some(Member {
+                weight,
+                endpoint,
+                ..MEMBER
+            })
+        };
+        (1..).zip(weights).map(member).collect()
     }
 
     #[test]

@@ -107,6 +107,8 @@ pub struct Request {
     pub hash: u32,
     /// The number of choices so far where the choice [takes turns](Choice::takes_turns), else uniform over all values.
     pub draw: u32,
+    /// Open flows of all targets, for a choice that is [bounded](Choice::bound).
+    pub open: u32,
     /// That the route of its destination binds it to.
     pub route: Option<u16>,
     /// That an earlier flow of its session binds it to.
@@ -200,6 +202,7 @@ impl Request {
         abi::Request {
             hash: self.hash,
             draw: self.draw,
+            open: self.open,
             route: index(self.route),
             session: index(self.session),
             endpoint: index(self.endpoint),

@@ -51,6 +51,7 @@ fn request() -> impl Strategy<Value = Request> {
     );
     (numbers, tried, full, bound(), bound(), bound()).prop_map(
         |((hash, draw, race, known), tried, full, route, session, endpoint)| Request {
+            open: 0,
             tried: Tried(tried),
             full,
             hash,

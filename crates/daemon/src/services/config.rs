@@ -11,7 +11,7 @@ use anabranch_core::catalogue::{self, TargetKind};
 use anabranch_core::{Family, Policy, ServerAt, ServerPolicy};
 use anabranch_dataplane::services::{Forwarding, Listen, Protocol};
 use anabranch_policy::Dispatch;
-use anabranch_policy::abi::{MAX_SERVICES, PASSING_MAX, Secret, Ties, Without};
+use anabranch_policy::abi::{BOUND_ONE, MAX_SERVICES, PASSING_MAX, Secret, Ties, Without};
 use serde::Deserialize;
 
 use super::aliases::{Answering, aliases};
@@ -29,6 +29,9 @@ const SLOW_START_MIN: Duration = Duration::from_secs(1);
 const SLOW_START_MAX: Duration = Duration::from_secs(3600);
 /// Places for connections of all services: half of the least are for those that are not established.
 const CONNECTIONS: RangeInclusive<u32> = 2 * PASSING_MAX as u32..=16_000_000;
+/// Below, most connections would leave the server of their hash.
+const LOAD_BOUND_MIN: f64 = 1.05;
+const LOAD_BOUND_MAX: f64 = 10.0;
 const TIES: [(&str, Ties); 3] = [
     ("random", Ties::Random),
     ("first", Ties::First),
@@ -72,6 +75,8 @@ pub struct Service {
     pub policy: ServerPolicy,
     /// Which of equally good servers is chosen.
     ties: Ties,
+    /// How many open connections a server may have beside others, where the policy bounds that.
+    bound: u32,
     /// How long the policy looks at servers before it goes by that; none if it does not.
     pub window: Option<Duration>,
     /// How packets reach the servers.
@@ -141,6 +146,7 @@ impl Service {
     pub fn choosing(&self) -> ServerPolicy {
         ServerPolicy {
             ties: self.ties,
+            bound: self.bound,
             ..self.policy
         }
     }
@@ -179,6 +185,7 @@ struct ServiceTable {
     policy: Option<String>,
     ties: Option<String>,
     window: Option<Span>,
+    load_bound: Option<f64>,
     secret: Option<String>,
     #[serde(default)]
     on_failure: OnFailure,
@@ -450,6 +457,10 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(secret) => secret,
         Err(problem) => return bad(&["secret"], &problem),
     };
+    let bound = match bound(policy, table.load_bound) {
+        Ok(bound) => bound,
+        Err(problem) => return bad(&["load_bound"], &problem),
+    };
     let uses_hash = policy.dispatch == Dispatch::Table || table.unknown.goes_by_rows();
     if secret.is_some() && !uses_hash {
         let problem = format!(
@@ -471,6 +482,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         servers,
         policy,
         ties,
+        bound,
         window,
         forwarding,
         secret,
@@ -538,6 +550,20 @@ fn ties(policy: ServerPolicy, word: Option<&str>) -> Result<Ties, String> {
     let known = TIES.iter().find(|(known, _)| *known == word);
     let allowed = || format!("allowed: {}", TIES.map(|(word, _)| word).join(", "));
     known.map(|(_, ties)| *ties).ok_or_else(allowed)
+}
+
+fn bound(policy: ServerPolicy, written: Option<f64>) -> Result<u32, String> {
+    match written {
+        None => Ok(policy.bound),
+        Some(_) if policy.bound == 0 => Err(format!(
+            "the policy {} bounds no load; write policy = \"Maglev-bounded\", or leave it out",
+            Policy::Service(policy)
+        )),
+        Some(bound) if (LOAD_BOUND_MIN..=LOAD_BOUND_MAX).contains(&bound) => {
+            Ok((bound * f64::from(BOUND_ONE)).round() as u32)
+        }
+        Some(_) => Err(format!("{LOAD_BOUND_MIN} to {LOAD_BOUND_MAX} are allowed")),
+    }
 }
 
 fn window(policy: ServerPolicy, window: Option<Span>) -> Result<Option<Duration>, String> {
@@ -811,6 +837,14 @@ mod tests {
                 "service.web.ties = \"last\": allowed: random, first, connections",
             ),
             (
+                format!("{WEB}load_bound = 1.5\n{DEVICES}"),
+                "service.web.load_bound = 1.5: the policy RR bounds no load",
+            ),
+            (
+                format!("{WEB}policy = \"Maglev-bounded\"\nload_bound = 1.0\n{DEVICES}"),
+                "service.web.load_bound = 1.0: 1.05 to 10 are allowed",
+            ),
+            (
                 format!("{WEB}window = \"1s\"\n{DEVICES}"),
                 "service.web.window = \"1s\": the policy RR goes by no window",
             ),
@@ -873,7 +907,7 @@ mod tests {
             ),
             (
                 with("devices", "device"),
-                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, secret, on_failure, unknown, insert_limit, sorry, slow_start, forwarding, gue_port, check, devices",
+                "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, load_bound, secret, on_failure, unknown, insert_limit, sorry, slow_start, forwarding, gue_port, check, devices",
             ),
             (
                 format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -270,7 +270,7 @@ impl Services {
     /// The kernel refuses the read.
     pub fn gauges(&self, service: ServiceId) -> Result<Gauges, Error> {
         let gauges = self.object.gauges.get(&service.0.into(), 0);
-        gauges.map_err(Error::map("service_gauges"))
+        Ok(gauges.map_err(Error::map("service_gauges"))?.of)
     }
 
     /// Notes which servers of a service have as many connections as they may: after limits have changed, and again, because what

@@ -44,7 +44,7 @@ pub struct Object {
     pub settings: Array<MapData, abi::ServiceSettings>,
     pub secrets: Array<MapData, abi::Secret>,
     pub names: Array<MapData, abi::ClassName>,
-    pub gauges: Array<MapData, abi::Gauges>,
+    pub gauges: Array<MapData, abi::ServiceGauges>,
     pub full: Array<MapData, abi::Set>,
     pub evidence: Array<MapData, abi::Evidences>,
     pub meters: PerCpuArray<MapData, abi::Meter>,

@@ -691,6 +691,32 @@ fn a_hash_leads_where_the_native_build_says_and_nothing_moves_but_from_a_server_
 }
 
 #[test]
+fn a_bounded_hash_leaves_a_server_that_has_more_than_its_share() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        rig.choose_by("Maglev-bounded", family, &[0, 1, 2]);
+        let mut leads = Vec::new();
+        for port in 4000..4090 {
+            let from = client(family, port);
+            leads.push(rig.client_sends(&tcp(from, web(family), "S", 1, 0)).dst());
+            let open = u64::from(port - 3999);
+            for number in 0..SERVERS {
+                let bound = (open as f64 / f64::from(SERVERS) * 1.25).ceil() as u64;
+                assert!(rig.live(family, number) <= bound, "{number} of {open}");
+            }
+        }
+        // All that the other servers had end.
+        for port in (4000..4090).filter(|port| leads[usize::from(port - 4000)] != leads[0]) {
+            rig.client_sends(&tcp(client(family, port), web(family), "R", 2, 0));
+        }
+        for port in 5000..5020 {
+            let seen = rig.client_sends(&tcp(client(family, port), web(family), "S", 1, 0));
+            assert_ne!(seen.dst(), leads[0], "it has nearly all");
+        }
+    }
+}
+
+#[test]
 fn what_is_closed_is_counted_once_and_gives_way_to_the_next_of_its_port() {
     for ends in [&["FA", "FA"][..], &["R"], &["FA", "RA"]] {
         let mut rig = Rig::new();
