@@ -80,7 +80,7 @@ struct ab_evidences {
 	struct ab_evidence target[AB_MAX_TARGETS];
 };
 
-/* Connections of a service: of each server, and of all servers of a family. */
+/* Connections of a service: of each server, and of all clients of a family. */
 struct ab_service_gauges {
 	struct ab_gauges of;
 	struct ab_gauge all[AB_FAMILIES];
@@ -147,12 +147,12 @@ struct ab_connection {
 	__be16 other_port;
 	__u16 service;
 	__u16 server;
-	__u8 layer3; /* the device from which the client's packets come has no Ethernet */
-	__u8 zero;
-	__u32 ifindex;	   /* that device */
-	__u32 state;	   /* client's entry; server's entry, UDP: AB_CONNECTION_ANSWERED */
-	__u32 end;	   /* server's entry, or client's of a direct one: highest sequence number sent, plus one */
-	__u32 ack;	   /* server's entry: the client's next byte, by what the server has acknowledged */
+	__u8 layer3;   /* the device from which the client's packets come has no Ethernet */
+	__u8 family;   /* client's entry: enum ab_family of the client; in a tunnel its server may be of the other */
+	__u32 ifindex; /* that device */
+	__u32 state;   /* client's entry; server's entry, UDP: AB_CONNECTION_ANSWERED */
+	__u32 end;     /* server's entry, or client's of a direct one: highest sequence number sent, plus one */
+	__u32 ack;     /* server's entry: the client's next byte, by what the server has acknowledged */
 	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
 	/* Server's entry: when the request came that it has not answered, in microseconds; 0: there is none. Client's entry: what
 	 * its last request has acknowledged. */

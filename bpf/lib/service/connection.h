@@ -60,7 +60,7 @@ static __noinline void service_gauge_add(const struct ab_connection *client, __u
 	if (!gauges)
 		return;
 	struct ab_gauge *gauge = &gauges->of.target[server % AB_MAX_TARGETS];
-	struct ab_gauge *all = &gauges->all[ab_is_v4_mapped(&client->other_local) ? AB_IPV4 : AB_IPV6];
+	struct ab_gauge *all = &gauges->all[client->family % AB_FAMILIES];
 	if (opened) {
 		__sync_fetch_and_add(&gauge->dispatched, opened);
 		__sync_fetch_and_add(&gauge->opened, opened);

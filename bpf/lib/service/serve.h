@@ -114,6 +114,7 @@ static __always_inline __u32 begin_connection(struct service_room *room, __u32 s
 	fresh->asked = room->packet.proto == IPPROTO_UDP ? request_time() : 0;
 	fresh->service = service;
 	fresh->server = target;
+	fresh->family = room->packet.family;
 	fresh->ack = room->packet.end;
 	if (server->flags & AB_SERVER_DIRECT) {
 		fresh->state = AB_CONNECTION_DIRECT;

@@ -27,12 +27,13 @@ static __always_inline int goes_by_rows(const struct ab_service_settings *set)
 	return set->unknown == AB_UNKNOWN_HASH || set->unknown == AB_UNKNOWN_PEER;
 }
 
-/* Where the hash of room->packet leads among the servers that take new connections, or AB_NO_TARGET. */
+/* Where the hash of room->packet leads among the servers that take new connections, or AB_NO_TARGET, and why in room->unserved. */
 __noinline int server_by_hash(__u32 service)
 {
 	struct service_room *room = service_room();
 	if (!room)
 		return AB_NO_TARGET;
+	room->unserved = AB_SERVICE_REASON_NO_SERVER;
 	__u32 place = AB_SERVICE_CHOICE(service, room->packet.family);
 	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
 	const struct ab_consistent *rows = bpf_map_lookup_elem(&service_rows, &place);
@@ -42,6 +43,7 @@ __noinline int server_by_hash(__u32 service)
 	__builtin_memset(q, 0, sizeof(*q));
 	hash_client(now, service);
 	__u32 size = ab_fill_pool(now, q);
+	room->unserved = why_unserved(now, q);
 	return size ? ab_pick_consistent(rows, &q->pool, size, q->hash) : AB_NO_TARGET;
 }
 
@@ -116,7 +118,7 @@ static __noinline __u32 serve_without_entry(struct __sk_buff *skb, struct servic
 	__u32 place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
 	if (target >= AB_MAX_TARGETS || !server)
-		return AB_SERVICE_REASON_NO_SERVER;
+		return room->unserved;
 	struct ab_connection *sent = &room->connection;
 	sent->service = service;
 	sent->server = target;

@@ -717,6 +717,41 @@ fn a_bounded_hash_leaves_a_server_that_has_more_than_its_share() {
 }
 
 #[test]
+fn a_bound_counts_what_clients_of_a_family_have_open_in_tunnels_of_the_other() {
+    let mut rig = Rig::new();
+    let family = Family::V4;
+    let secret = Secret { word: [7, 11] };
+    rig.services().set_secret(WEB, &secret).unwrap();
+    for number in 0..SERVERS {
+        let known = rig.services().servers(WEB).unwrap();
+        let far = Server {
+            forwarding: Forwarding::Tunnel { gue_port: None },
+            ..known[usize::from(place(Family::V6, number))].unwrap()
+        };
+        let place = ServerId(place(family, number));
+        rig.services().set_server(WEB, place, Some(far)).unwrap();
+    }
+    let (choice, table) = rig.choose_by("Maglev-bounded", family, &[0, 1, 2]);
+    let mut by_hash = 0;
+    for port in 4000..4090 {
+        let from = client(family, port);
+        let request = Request {
+            hash: client_hash(&choice, &secret, from, web(family)),
+            // Nobody has nearly as many.
+            open: 1 << 20,
+            ..Request::default()
+        };
+        let wanted = choose(&choice, &Gauges::default(), &table, &request).target;
+        let wanted = wanted.unwrap() - place(family, 0);
+        let before = rig.live(family, wanted);
+        let (_, reason) = rig.send(&tcp(from, web(family), "S", 1, 0).frame());
+        assert_eq!(reason, "to-server");
+        by_hash += rig.live(family, wanted) - before;
+    }
+    assert!(by_hash > 60, "{by_hash} of 90 went where their hash leads");
+}
+
+#[test]
 fn what_is_closed_is_counted_once_and_gives_way_to_the_next_of_its_port() {
     for ends in [&["FA", "FA"][..], &["R"], &["FA", "RA"]] {
         let mut rig = Rig::new();

@@ -164,6 +164,18 @@ fn above_the_limit_nothing_is_inserted_and_each_packet_goes_by_the_hash() {
 }
 
 #[test]
+fn without_entry_and_server_a_client_is_told_as_the_service_says() {
+    let mut rig = Rig::without_entries(Unknown::Hash);
+    rig.without = Without::Refuse;
+    rig.set_above_limit(true);
+    for family in Family::ALL {
+        rig.choose_among(family, &[]);
+        let syn = tcp(client(family, 4000), web(family), "S", 1, 0);
+        rig.sends_without_entry(syn.frame(), "no-server-refused");
+    }
+}
+
+#[test]
 fn datagrams_without_an_entry_go_by_the_hash_with_their_fragments() {
     let mut rig = Rig::without_entries(Unknown::Hash);
     rig.listen(&[Protocol::Udp]);
