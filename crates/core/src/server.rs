@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::algorithm::{DISPATCHES, word_of, word_of_granularity};
 use crate::catalogue::{Cost, Facts, Parts, TargetKind};
 use crate::maglev::{self, Entrant};
-use crate::measure::{self, Measure, Taken};
+use crate::measure::{self, Distance, Measure, Taken};
 use crate::served::Served;
 use crate::{slots, weights};
 
@@ -168,6 +168,11 @@ impl ServerPolicy {
     /// Whether it goes by what servers did in the last window.
     pub fn is_measured(&self) -> bool {
         matches!(self.measure.taken, Taken::EveryWindow(_))
+    }
+
+    /// Whether it goes by what servers sent, which is seen only where that passes by.
+    pub fn needs_answers(&self) -> bool {
+        self.is_measured() && self.measure.distance != Distance::Local
     }
 
     /// Whether servers are compared, so that several may be equally good.

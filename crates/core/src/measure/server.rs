@@ -25,12 +25,15 @@ const fn of_servers(
 }
 
 /// Connections open as the window ended (Zhang 2002 §2.3, CONN: frozen between polls).
-pub static OPEN_THEN: Measure = of_servers(
-    "open-then",
-    |served| served.open,
-    "connections open as the last window ended",
-    "two counters, read every window",
-);
+pub static OPEN_THEN: Measure = Measure {
+    distance: Distance::Local,
+    ..of_servers(
+        "open-then",
+        |served| served.open,
+        "connections open as the last window ended",
+        "two counters, read every window",
+    )
+};
 
 /// Bytes sent in the window (Zhang 2002 §2.3, XSIZE).
 pub static SENT: Measure = of_servers(

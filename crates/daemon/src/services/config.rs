@@ -444,7 +444,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         Ok(details) => details,
         Err((key, problem)) => return bad(&[key], &problem),
     };
-    if forwarding != Forwarding::Nat && policy.is_measured() {
+    if forwarding != Forwarding::Nat && policy.needs_answers() {
         let problem = format!(
             "{} shows nothing of the answers by which {} goes",
             in_file(forwarding),
@@ -658,6 +658,14 @@ mod tests {
     fn read(text: &str) -> Result<Configuration, String> {
         let read = Configuration::parse(Path::new("f.toml"), text);
         read.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_passes_by_decides_which_policies_servers_that_answer_themselves_have() {
+        for policy in ["CONN", "probabilistic", "LC", "Maglev-bounded"] {
+            let file = format!("{WEB}forwarding = \"direct\"\npolicy = \"{policy}\"\n{DEVICES}");
+            read(&file).unwrap();
+        }
     }
 
     #[test]
