@@ -68,6 +68,16 @@ static __always_inline void ab_lead_by_ratio(struct ab_leader *best, __u64 targe
 	}
 }
 
+/* The same for the greatest key, in place of the weight. Without branches, see set.h: keys are below 2^63, otherwise a target outside
+ * of the pool might win. */
+static __always_inline void ab_lead_by_key(struct ab_leader *best, __u64 target, __u64 key)
+{
+	__u64 better = ab_is_less(best->weight, key);
+
+	best->target = ab_select(better, target, best->target);
+	best->weight = ab_select(better, key, best->weight);
+}
+
 /* The barrier keeps the compiler from holding a pointer into each array, which would take stack. */
 static __always_inline const struct ab_target *ab_target_at(const struct ab_choice *now, __u64 *i)
 {
@@ -105,33 +115,29 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 	return 0;
 }
 
-/* The same for the greatest weight. Ties go to the lower load if AB_TIES_BY_LOAD says so, then to the lower index. Without branches,
- * see set.h: keys are below 2^63, otherwise a target outside of the pool might win. */
+/* The same for the greatest weight. Ties go to the lower load if AB_TIES_BY_LOAD says so, then to the lower index. */
 AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
 			      __u32 first)
 {
-	__u64 leader, lead, active, by_load;
+	struct ab_leader lead;
+	__u64 active, by_load;
 	__u32 part;
 
 	if (!now || !gauges || !q)
 		return 0;
 	active = ab_counts_active(now);
 	by_load = ab_is_less(ab_ties_of(now) ^ AB_TIES_BY_LOAD, 1);
-	leader = q->best.target;
-	lead = q->best.weight;
+	lead = q->best;
 	first &= AB_MAX_TARGETS - AB_SCANNED;
 	part = ab_part(&q->scanned, first);
 	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
 		__u32 idle = ~(ab_load_of(active, target, &gauges->target[i]) * by_load);
 		__u64 key = ((__u64)(target->weight & ~0u >> 1) << 32 | idle) * (part & 1);
-		__u64 better = ab_is_less(lead, key);
 
-		leader = ab_select(better, i, leader);
-		lead = ab_select(better, key, lead);
+		ab_lead_by_key(&lead, i, key);
 	}
-	q->best.target = leader;
-	q->best.weight = lead;
+	q->best = lead;
 	return 0;
 }
 
@@ -145,13 +151,12 @@ AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauge
 AB_GLOBAL int ab_scan_cold(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
 			   __u32 first)
 {
-	__u64 leader, lead;
+	struct ab_leader lead;
 	__u32 part;
 
 	if (!now || !gauges || !q)
 		return 0;
-	leader = q->best.target;
-	lead = q->best.weight;
+	lead = q->best;
 	first &= AB_MAX_TARGETS - AB_SCANNED;
 	part = ab_part(&q->scanned, first);
 	for (__u64 i = first; part; part >>= 1, i++) {
@@ -160,13 +165,10 @@ AB_GLOBAL int ab_scan_cold(const struct ab_choice *now, const struct ab_gauges *
 		__u64 idle = AB_COLD_LOAD_MAX - ab_select(ab_is_less(load, AB_COLD_LOAD_MAX), load, AB_COLD_LOAD_MAX);
 		__u64 cold = (1ull << 62) + ((__u64)(target->weight & ~0u >> 1) << 30) + idle;
 		__u64 key = ab_select(ab_is_less(load, now->hot), cold, idle + 1) * (part & 1);
-		__u64 better = ab_is_less(lead, key);
 
-		leader = ab_select(better, i, leader);
-		lead = ab_select(better, key, lead);
+		ab_lead_by_key(&lead, i, key);
 	}
-	q->best.target = leader;
-	q->best.weight = lead;
+	q->best = lead;
 	return 0;
 }
 #endif

@@ -6,6 +6,7 @@
 #ifndef ANABRANCH_MEMBER_TUNNEL_H
 #define ANABRANCH_MEMBER_TUNNEL_H
 
+#include "../packet/gue.h"
 #include "../packet/parse.h"
 #include "maps.h"
 
@@ -27,23 +28,11 @@ struct tunnel {
 	__u8 first[2]; /* bytes of the inner header, which contain its ECN field */
 };
 
-struct gue_head {
-	struct udphdr udp;
-	__u8 variant; /* and control flag and length of optional fields: all zero */
-	__u8 proto;
-	__be16 flags;
-};
-
 union ip_head {
 	struct iphdr ip;
 	struct ipv6hdr ip6;
 	__u8 byte[sizeof(struct ipv6hdr)];
 };
-
-static __always_inline __u32 ip_bytes(__u32 family)
-{
-	return family == AB_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-}
 
 /* Both bits of the ECN field of an IP header, from its first two bytes. */
 static __always_inline __u8 ecn_of(__u32 family, const __u8 *first)
@@ -69,7 +58,7 @@ static __always_inline __u32 read_outer(struct __sk_buff *skb, struct tunnel *t)
 	if (load_ip(skb, ETH_HLEN, t->outer_family, &head))
 		return AB_MEMBER_REASON_NOT_TUNNELLED;
 	t->outer_ecn = ecn_of(t->outer_family, head.byte);
-	t->outer_bytes = ip_bytes(t->outer_family);
+	t->outer_bytes = ip_header_of(t->outer_family);
 	if (t->outer_family == AB_IPV6) {
 		t->proto = head.ip6.nexthdr;
 		__builtin_memcpy(&t->source, &head.ip6.saddr, sizeof(t->source));
@@ -87,11 +76,11 @@ static __always_inline __u32 read_outer(struct __sk_buff *skb, struct tunnel *t)
 /* Reads the headers of GUE after the outer IP header. Returns 0, or the reason why the packet is left alone. */
 static __always_inline __u32 read_gue(struct __sk_buff *skb, const struct ab_member *set, struct tunnel *t)
 {
-	struct gue_head head = {};
+	struct gue head = {};
 	if (t->is_fragment || bpf_skb_load_bytes(skb, ETH_HLEN + t->outer_bytes, &head, sizeof(head)) ||
 	    head.udp.dest != set->gue_port)
 		return AB_MEMBER_REASON_NOT_TUNNELLED;
-	if (head.variant || head.flags || (head.proto != IPPROTO_IPIP && head.proto != IPPROTO_IPV6))
+	if (head.version_and_length || head.flags || (head.proto != IPPROTO_IPIP && head.proto != IPPROTO_IPV6))
 		return AB_MEMBER_REASON_OTHER_SHAPE;
 	t->reason = AB_MEMBER_REASON_GUE;
 	t->proto = head.proto;

@@ -6,8 +6,8 @@
 #include "parse.h"
 #include "redirect.h"
 
-/* Queries the kernel where it would forward the packet with this source address; the result is in `way`. Returns enum BPF_FIB_LKUP_RET_*, or a negative
- * error. */
+/* Queries the kernel where it would forward the packet with this source address; the result is in `way`. Returns enum
+ * BPF_FIB_LKUP_RET_*, or a negative error. */
 static __noinline int ask_kernel(struct __sk_buff *skb, const struct packet *p, const union ab_addr *src,
 				 struct bpf_fib_lookup *way, __u32 flags)
 {

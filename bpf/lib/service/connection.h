@@ -128,21 +128,28 @@ __noinline int hash_client(const struct ab_choice *now, __u32 service)
 	return 0;
 }
 
+/* The choice for the packet in the room, at `place`, with an empty request; NULL if there is none. */
+static __always_inline const struct ab_choice *begin_choice(struct service_room *room, __u32 service, __u32 *place)
+{
+	*place = AB_SERVICE_CHOICE(service, room->packet.family);
+	__builtin_memset(&room->request, 0, sizeof(room->request));
+	room->unserved = AB_SERVICE_REASON_NO_SERVER;
+	return bpf_map_lookup_elem(&service_choices, place);
+}
+
 /* The server of a new connection, or AB_NO_TARGET, and why in room->unserved. */
 __noinline int choose_server(__u32 service)
 {
 	struct service_room *room = service_room();
+	__u32 place;
 	if (!room)
 		return AB_NO_TARGET;
-	room->unserved = AB_SERVICE_REASON_NO_SERVER;
-	__u32 place = AB_SERVICE_CHOICE(service, room->packet.family);
-	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
+	const struct ab_choice *now = begin_choice(room, service, &place);
 	const struct ab_service_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
 	__u64 *turns = bpf_map_lookup_elem(&service_turns, &place);
 	if (!now || !gauges || !turns)
 		return AB_NO_TARGET;
 	struct ab_request *q = &room->request;
-	__builtin_memset(q, 0, sizeof(*q));
 	avoid_full(q, service);
 	q->route = q->session = q->endpoint = AB_NO_TARGET;
 	q->draw = ab_takes_turns(now) ? __sync_fetch_and_add(turns, 1) : draw();

@@ -31,20 +31,20 @@ static __always_inline int goes_by_rows(const struct ab_service_settings *set)
 __noinline int server_by_hash(__u32 service)
 {
 	struct service_room *room = service_room();
+	__u32 place;
 	if (!room)
 		return AB_NO_TARGET;
-	room->unserved = AB_SERVICE_REASON_NO_SERVER;
-	__u32 place = AB_SERVICE_CHOICE(service, room->packet.family);
-	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
+	const struct ab_choice *now = begin_choice(room, service, &place);
 	const struct ab_consistent *rows = bpf_map_lookup_elem(&service_rows, &place);
 	if (!now || !rows)
 		return AB_NO_TARGET;
 	struct ab_request *q = &room->request;
-	__builtin_memset(q, 0, sizeof(*q));
 	hash_client(now, service);
 	__u32 size = ab_fill_pool(now, q);
+	if (size)
+		return ab_pick_consistent(rows, &q->pool, size, q->hash);
 	room->unserved = why_unserved(now, q);
-	return size ? ab_pick_consistent(rows, &q->pool, size, q->hash) : AB_NO_TARGET;
+	return AB_NO_TARGET;
 }
 
 /* The owner of the row to which room->request.hash leads: the former one if rows have changed lately. AB_NO_TARGET if it is dead. */

@@ -9,14 +9,8 @@
 #define ANABRANCH_SERVICE_TUNNEL_H
 
 #include "../packet/answer.h"
+#include "../packet/gue.h"
 #include "maps.h"
-
-struct gue {
-	struct udphdr udp;
-	__u8 version_and_length; /* variant 0, no optional fields */
-	__u8 proto;
-	__be16 flags;
-};
 
 /* Outer headers, in memory outside of the stack. */
 struct outer {
