@@ -32,6 +32,7 @@
 #![deny(missing_docs)]
 
 mod aside;
+mod attaching;
 mod checking;
 mod classes;
 mod commands;

@@ -10,10 +10,10 @@ use tracing::Span;
 
 use super::config::Config;
 use super::host::{Host, check, restore};
+use crate::attaching::attach_to;
 use crate::config::{Configuration, MEMBER};
 use crate::control::Call;
 use crate::error::Error;
-use crate::observe::Snapshot;
 use crate::preflight::check_hooks;
 use crate::shell::{NEVER, Role, Shell, tell_status};
 
@@ -54,7 +54,12 @@ impl MemberRole {
         self.plane.set_addresses(&self.config.addresses)?;
         self.plane
             .set_tunnels(&self.config.from, self.config.gue_port)?;
-        self.attach(&snapshot);
+        attach_to(
+            &mut self.plane,
+            &self.config.devices,
+            &snapshot,
+            &mut self.shell,
+        );
         let devices = self.config.device_names();
         let present = devices
             .iter()
@@ -73,31 +78,6 @@ impl MemberRole {
         drop(claims);
         self.shell.done(kept);
         Ok(())
-    }
-
-    /// Attaches the programs to the devices of the file, and detaches them from all others.
-    fn attach(&mut self, host: &Snapshot) {
-        let mut wanted = Vec::new();
-        for name in &self.config.devices {
-            let attached = match host.devices.get(name) {
-                Some(device) => {
-                    wanted.push(device.ifindex);
-                    let attached = self.plane.attach(device.ifindex);
-                    attached.map_err(|error| error.to_string())
-                }
-                None => Err(format!("{name}: no such device")),
-            };
-            if let Err(trouble) = attached {
-                self.shell.report_and_retry(&trouble);
-            }
-        }
-        let detached = self.plane.attached().and_then(|attached| {
-            let mut left = attached.iter().filter(|one| !wanted.contains(one));
-            left.try_for_each(|ifindex| self.plane.detach(*ifindex))
-        });
-        if let Err(trouble) = detached {
-            self.shell.report_and_retry(&trouble.to_string());
-        }
     }
 
     fn status(&self) -> Result<Status, anabranch_dataplane::Error> {

@@ -16,10 +16,10 @@ use tracing::Span;
 use super::checked::{self, subject};
 use super::config::{Config, Service};
 use super::{Ended, SWEEP, ServicesRole, Sweeping, WATCH, ways};
+use crate::attaching::attach_to;
 use crate::config::{Configuration, SERVICE};
 use crate::control::Call;
 use crate::error::Error;
-use crate::observe::Snapshot;
 use crate::preflight::check_hooks;
 use crate::shell::{Role, Shell, tell_status};
 
@@ -36,7 +36,12 @@ impl ServicesRole {
             return Ok(());
         };
         self.tell_services(&snapshot).await?;
-        self.attach(&snapshot);
+        attach_to(
+            &mut self.plane,
+            &self.config.devices,
+            &snapshot,
+            &mut self.shell,
+        );
         let is_all_told = self.shell.troubles.is_clear();
         let devices = self.config.device_names();
         let mut claims = self.host.claims.borrow_mut();
@@ -44,38 +49,6 @@ impl ServicesRole {
         drop(claims);
         self.shell.done(kept);
         Ok(())
-    }
-
-    /// Attaches the programs to the devices of the file, and detaches them from all others.
-    fn attach(&mut self, host: &Snapshot) {
-        for name in self.config.devices.clone() {
-            let attached = match host.devices.get(&name) {
-                Some(device) => {
-                    let attached = self.plane.attach(device.ifindex, device.layer3);
-                    attached.map_err(|error| error.to_string())
-                }
-                None => Err(format!("{name}: no such device")),
-            };
-            if let Err(trouble) = attached {
-                self.shell.report_and_retry(&trouble);
-            }
-        }
-        let wanted: Vec<u32> = self
-            .config
-            .devices
-            .iter()
-            .filter_map(|name| Some(host.devices.get(name)?.ifindex))
-            .collect();
-        let detached = self.plane.attached().and_then(|attached| {
-            let left = attached
-                .into_iter()
-                .filter(|ifindex| !wanted.contains(ifindex));
-            left.into_iter()
-                .try_for_each(|ifindex| self.plane.detach(ifindex))
-        });
-        if let Err(trouble) = detached {
-            self.shell.report_and_retry(&trouble.to_string());
-        }
     }
 
     // ---- time passes
