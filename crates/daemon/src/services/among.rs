@@ -56,9 +56,26 @@ pub(super) fn limits(service: &Service, placed: &Placed) -> BTreeMap<ServerId, u
 
 /// Whether both are the same, but for the connections from which shares are counted.
 pub(super) fn is_same(before: &[Option<core::Member>], now: &[Option<core::Member>]) -> bool {
-    let uncounted =
-        |member: &Option<core::Member>| member.map(|member| core::Member { base: 0, ..member });
-    before.len() == now.len() && before.iter().map(uncounted).eq(now.iter().copied())
+    are_alike(before, now, |member| core::Member { base: 0, ..member })
+}
+
+/// Whether rows of hashes are the same among both: what servers have done, and whether they are in use, is nothing to rows.
+pub(super) fn has_same_rows(before: &[Option<core::Member>], now: &[Option<core::Member>]) -> bool {
+    are_alike(before, now, |member| core::Member {
+        base: 0,
+        is_usable: true,
+        served: Served::default(),
+        ..member
+    })
+}
+
+fn are_alike(
+    before: &[Option<core::Member>],
+    now: &[Option<core::Member>],
+    matters: impl Fn(core::Member) -> core::Member,
+) -> bool {
+    let of = |member: &Option<core::Member>| member.map(&matters);
+    before.len() == now.len() && before.iter().map(of).eq(now.iter().map(of))
 }
 
 /// Counts shares from now on. Otherwise a server that joins would get all connections until it has had as many as the others.

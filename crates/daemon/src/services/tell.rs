@@ -9,7 +9,7 @@ use anabranch_policy::abi::Secret;
 use anyhow::Context;
 use tokio::time::Instant;
 
-use super::among::{counted_from_now, is_same, limits, members};
+use super::among::{counted_from_now, has_same_rows, is_same, limits, members};
 use super::checked::subject;
 use super::config::Service;
 use super::members::Member;
@@ -173,11 +173,14 @@ impl ServicesRole {
             let served = |server| self.served(service, server);
             let among = members(service, &placed.servers, family, served);
             let told = &mut placed.members[family.index()];
-            if placed.choosing != choosing || !is_same(told, &among) {
+            let is_chosen_alike = placed.choosing == choosing;
+            if !(is_chosen_alike && has_same_rows(told, &among)) {
+                self.tell_rows((placed.id, family), service, &among)?;
+            }
+            if !(is_chosen_alike && is_same(told, &among)) {
                 *told = counted_from_now(among, &gauges);
                 let table = policy.table(told);
                 self.plane.set_table(placed.id, family, table.as_deref())?;
-                self.tell_rows((placed.id, family), service, told)?;
             }
             let mut choice = policy.choice(told);
             choice.without = service.sorry.without().into();
