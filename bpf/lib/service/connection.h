@@ -113,7 +113,9 @@ static __always_inline void forget_connection(const struct ab_flow_key *client_k
 	if (!(before & AB_CONNECTION_CLOSED))
 		service_gauge_add(client, 0, 1);
 	bpf_map_delete_elem(&connections, client_key);
-	bpf_map_delete_elem(&connections, server_key);
+	/* A direct connection has no server's entry: that under this key is another's. */
+	if (!(before & AB_CONNECTION_DIRECT))
+		bpf_map_delete_elem(&connections, server_key);
 }
 
 /* Writes the hash of the packet's client into the request. */
@@ -215,7 +217,8 @@ __noinline int insert_connection(const struct ab_server *server)
 	/* Another CPU may have processed a copy of the SYN. Its entries are kept. */
 	if (find_connection(&room->client))
 		return 0;
-	bpf_map_delete_elem(&connections, &room->server);
+	if (!(fresh->state & AB_CONNECTION_DIRECT))
+		bpf_map_delete_elem(&connections, &room->server);
 	return AB_SERVICE_REASON_TABLE_FULL;
 }
 

@@ -45,9 +45,20 @@ pub fn is_near(number: u32, reached: u32) -> bool {
     ffi::ab_connection_is_near(number, reached)
 }
 
+/// Whether it may have to make room for others.
+pub fn is_passing(state: u32) -> bool {
+    ffi::ab_connection_is_passing(state)
+}
+
 /// How long nothing may be seen of a connection of this IP protocol before it is forgotten.
 pub fn timer(protocol: u8, state: u32) -> Duration {
     Duration::from_nanos(ffi::ab_connection_timer_ns(protocol, state))
+}
+
+/// When the bucket of a service that opens `per_s` connections a second is full again after one more at `now_ns`, if it is full at
+/// `full_ns` without that; none if no more may be opened: `ab_take_token` of `bpf/policy/bucket.h`.
+pub fn take_token(per_s: u32, full_ns: u64, now_ns: u64) -> Option<u64> {
+    Some(ffi::ab_take_token(per_s, full_ns, now_ns)).filter(|next| *next != 0)
 }
 
 #[cfg(test)]

@@ -100,6 +100,9 @@ decisions! {
     fn ab_avoid(request: &mut abi::Request, tried: u32, full: u64) -> ();
     fn ab_reach(now: &abi::Choice, remote_port: abi::BePort) -> u32;
     fn ab_takes_turns(now: &abi::Choice) -> bool;
+    fn ab_takes_new(now: &abi::Choice, target: u16) -> bool;
+    fn ab_row_of(table: &abi::Consistent, hash: u32) -> u16;
+    fn ab_take_token(per_s: u32, full_ns: u64, now_ns: u64) -> u64;
     fn ab_judge_syn(now: &abi::Choice, state: u32, is_same: bool, target: u16, tries: u32) -> u32;
     fn ab_tried_with(now: &abi::Choice, tried: u32, target: u16) -> u32;
     fn ab_tried(target: u16) -> u32;
@@ -169,6 +172,7 @@ decisions! {
     fn ab_connection_learn_udp(state: u32, by_server: bool) -> u32;
     fn ab_connection_learn_direct(state: u32, flags: u8) -> u32;
     fn ab_connection_is_near(number: u32, reached: u32) -> bool;
+    fn ab_connection_is_passing(state: u32) -> bool;
     fn ab_connection_timer_ns(proto: u8, state: u32) -> u64;
 }
 

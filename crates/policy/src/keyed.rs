@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::abi::{BePort, Choice, KEYED_WORDS, Secret};
+use crate::abi::{BePort, Choice, Consistent, KEYED_WORDS, Secret};
 use crate::ffi;
 
 /// SipHash-1-3 of these words in little endian.
@@ -21,6 +21,11 @@ pub fn client_hash(now: &Choice, secret: &Secret, client: SocketAddr, service: S
         port(client),
         port(service),
     )
+}
+
+/// The target to which a hash leads, be it usable or not: `ab_row_of`.
+pub fn row_of(table: &Consistent, hash: u32) -> u16 {
+    ffi::ab_row_of(table, hash)
 }
 
 #[cfg(test)]

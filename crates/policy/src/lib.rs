@@ -264,6 +264,11 @@ impl Choice {
         ffi::ab_takes_turns(self)
     }
 
+    /// Whether a target takes new flows while its tier does: `ab_takes_new`.
+    pub fn takes_new(&self, target: u16) -> bool {
+        ffi::ab_takes_new(self, target)
+    }
+
     /// [`Request::hash`] of a flow as its opener sends it: `ab_hash_for`. Ports in host order.
     pub fn hash_for(&self, src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
         let [sport, dport] = [sport, dport].map(abi::BePort::new);

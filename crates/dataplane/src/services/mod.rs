@@ -27,7 +27,7 @@ use anabranch_policy::abi::{
 };
 use aya::{
     maps::{
-        MapData, MapError,
+        Map, MapData, MapError,
         lpm_trie::{Key, LpmTrie},
     },
     programs::TcAttachType,
@@ -125,15 +125,32 @@ impl Services {
     /// # Errors
     /// Missing privileges, a kernel before 6.1, pins that cannot be made.
     pub fn open(instance: &Path, connections_max: u32) -> Result<(Self, bool), Error> {
+        Self::open_object(instance, connections_max, &service_object())
+    }
+
+    /// The same with programs that were built otherwise.
+    ///
+    /// # Errors
+    /// As [`Services::open`].
+    pub fn open_object(
+        instance: &Path,
+        connections_max: u32,
+        object: &[u8],
+    ) -> Result<(Self, bool), Error> {
         let of = (Pinned::Services, abi::SERVICE_ABI_VERSION);
         load_in_folder(instance, of, |folder| {
-            Self::load(instance, folder, connections_max)
+            Self::load(instance, folder, connections_max, object)
         })
     }
 
-    fn load(instance: &Path, folder: &Path, connections_max: u32) -> Result<(Self, bool), Error> {
-        leftovers::set_aside(folder, &service_object(), &object::LAYOUT)?;
-        let (object, adopted) = Object::load(folder, connections_max)?;
+    fn load(
+        instance: &Path,
+        folder: &Path,
+        connections_max: u32,
+        object: &[u8],
+    ) -> Result<(Self, bool), Error> {
+        leftovers::set_aside(folder, object, &object::LAYOUT)?;
+        let (object, adopted) = Object::load(folder, connections_max, object)?;
         let services = Services {
             object,
             pins: folder.to_owned(),
@@ -383,6 +400,17 @@ impl Services {
             run::Marked::ByOthers(0),
             repeat,
         )
+    }
+
+    /// A map that this crate tells nothing, and does not ask.
+    ///
+    /// # Errors
+    /// There is none of that name, or of that type.
+    pub fn take_map<M: TryFrom<Map, Error = MapError>>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<M, Error> {
+        self.object.take(name)
     }
 
     /// Detaches the programs and removes the pins: connections end. In the devices' network namespace.

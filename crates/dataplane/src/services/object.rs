@@ -5,7 +5,7 @@ use std::path::Path;
 use anabranch_policy::abi;
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray, lpm_trie::LpmTrie},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
     programs::{RawTracePoint, SchedClassifier, TcAttachType},
 };
 
@@ -53,13 +53,13 @@ pub struct Object {
 
 impl Object {
     /// Loads the programs over the maps pinned in `pins`, making those that are not there. The flag tells whether they were.
-    pub fn load(pins: &Path, connections_max: u32) -> Result<(Self, bool), Error> {
+    pub fn load(pins: &Path, connections_max: u32, object: &[u8]) -> Result<(Self, bool), Error> {
         let adopted = pins.join("connections").exists();
         let entries = connections_max.saturating_mul(ENTRIES_PER_CONNECTION);
         let mut bpf = EbpfLoader::new()
             .default_map_pin_directory(pins)
             .map_max_entries("connections", entries)
-            .load(&service_object())?;
+            .load(object)?;
         load_programs(&mut bpf, &["service", "service_layer3"], &[SWEEPER])?;
         let object = Object {
             virtuals: take(&mut bpf, "virtuals")?,
@@ -79,6 +79,14 @@ impl Object {
             bpf,
         };
         Ok((object, adopted))
+    }
+
+    /// A map that is not among these.
+    pub fn take<M: TryFrom<Map, Error = MapError>>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<M, Error> {
+        take(&mut self.bpf, name)
     }
 
     pub fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {

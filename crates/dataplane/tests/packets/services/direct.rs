@@ -56,6 +56,25 @@ fn a_server_that_answers_itself_gets_packets_as_they_are() {
     assert_eq!(rig.entries(), 0);
 }
 
+#[test]
+fn the_end_of_a_direct_connection_leaves_that_of_the_same_port_to_the_same_server() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let (from, to) = (client(family, 4000), web(family));
+        let other = SocketAddr::new(to.ip(), 81);
+        let endpoints = [to, other].map(|at| (Listen::tcp(at), WEB)).into();
+        rig.services().set_virtuals(&endpoints).unwrap();
+        rig.choose_among(family, &[0]);
+        let server = rig.establish(from, to);
+        rig.change_server(family, 0, |server| server.forwarding = Forwarding::Direct);
+        rig.send(&tcp(from, other, "S", 1, 0).frame());
+        rig.send(&tcp(from, other, "R", 2, 0).frame());
+        rig.send(&tcp(from, other, "S", 9, 0).frame());
+        let (seen, _) = rig.server_sends(&tcp(server, from, "A", 101, 2));
+        assert_eq!((seen.src(), seen.dst()), (to, from));
+    }
+}
+
 /// What is inside a packet of a tunnel, which is as it is to be.
 fn inside(packet: &[u8], server: SocketAddr, gue_port: Option<u16>, inner: Family) -> &[u8] {
     let (outer, rest, length) = Header::read(packet);

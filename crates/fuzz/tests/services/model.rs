@@ -1,0 +1,552 @@
+//! What the programs of a service are to do, around the decisions of `bpf/policy`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use anabranch_core::Family;
+use anabranch_policy::abi::{
+    self, CONNECTION_ANSWERED as ANSWERED, CONNECTION_CLOSED as CLOSED,
+    CONNECTION_DIRECT as DIRECT, CONNECTION_ESTABLISHED as ESTABLISHED, Choice, Consistent,
+    FlowKey, Gauges, ServiceGauges, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN, Unknown,
+};
+use anabranch_policy::connection::{self, Sender};
+use anabranch_policy::keyed::{client_hash, row_of};
+use anabranch_policy::{Dispatch, Request, Why, choose};
+
+use crate::loaded::{ENTRIES, RING, SECRET, flow_key};
+
+/// A segment, or a datagram with no flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    pub is_tcp: bool,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+    pub flags: u8,
+    pub seq: u32,
+    /// Behind what it occupies.
+    pub end: u32,
+    pub ack: u32,
+}
+
+impl Packet {
+    fn is_opening(&self) -> bool {
+        let of_handshake = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+        !self.is_tcp || self.flags & of_handshake == TCP_SYN
+    }
+}
+
+/// Why a packet left, and where from and to, if it was sent on.
+pub type Outcome = (&'static str, Option<(SocketAddr, SocketAddr)>);
+
+/// What the programs remember of one entry: its state, its server, and how many packets it has counted.
+pub type Entry = (u32, u16, u64);
+
+/// The ends of a connection as its client sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub is_tcp: bool,
+    pub client: SocketAddr,
+    pub service: SocketAddr,
+}
+
+impl Key {
+    fn family(&self) -> Family {
+        self.client.ip().into()
+    }
+
+    /// Of the server's entry.
+    fn of_server(&self, at: SocketAddr) -> Key {
+        Key {
+            service: at,
+            ..*self
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    opened_ns: u64,
+    seen_ns: u64,
+    server_seen_ns: u64,
+    server: u16,
+    at: SocketAddr,
+    state: u32,
+    /// Of the server's entry.
+    answered: u32,
+    /// The client's next number, by what the server has acknowledged.
+    acked: u32,
+    /// The same by what the client of a direct connection has sent.
+    end: u32,
+    packets: u64,
+    server_packets: u64,
+}
+
+impl Connection {
+    fn is_direct(&self) -> bool {
+        self.state & DIRECT != 0
+    }
+}
+
+/// A server; port 0: the one that the client called.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    pub at: SocketAddr,
+    pub site: crate::transcript::Site,
+}
+
+impl Server {
+    fn endpoint(&self, key: &Key) -> SocketAddr {
+        match self.at.port() {
+            0 => SocketAddr::new(self.at.ip(), key.service.port()),
+            _ => self.at,
+        }
+    }
+}
+
+/// How servers are chosen for clients of a family.
+#[derive(Clone)]
+pub struct Chosen {
+    pub choice: Choice,
+    pub table: Box<Consistent>,
+    turns: u32,
+    /// Where hashes lead, and led before.
+    pub rows: Option<[Box<Consistent>; 2]>,
+}
+
+impl Chosen {
+    pub fn new(choice: Choice, table: Box<Consistent>) -> Self {
+        Chosen {
+            choice,
+            table,
+            turns: 0,
+            rows: None,
+        }
+    }
+
+    fn unserved(&self, full: u64) -> &'static str {
+        let takes = self.choice.usable.word[0] | self.choice.spare[0].word[0];
+        let names = match full & takes {
+            0 => ["NO_SERVER_REFUSED", "NO_SERVER_DROPPED", "NO_SERVER"],
+            _ => ["FULL_REFUSED", "FULL_DROPPED", "FULL"],
+        };
+        names[self.choice.without as usize]
+    }
+}
+
+pub struct Model {
+    pub now_ns: u64,
+    pub random: u32,
+    pub by_family: [Chosen; 2],
+    /// By place.
+    pub servers: Vec<Server>,
+    pub unknown: Unknown,
+    pub insert_limit: u32,
+    pub former_until_ns: u64,
+    bucket_ns: u64,
+    pub gauges: Box<ServiceGauges>,
+    connections: BTreeMap<Key, Connection>,
+    /// The client's key by the server's.
+    by_server: BTreeMap<Key, Key>,
+    ring: [Option<(Key, u64)>; RING],
+    places: usize,
+}
+
+impl Model {
+    pub fn new(now_ns: u64, by_family: [Chosen; 2], servers: Vec<Server>) -> Self {
+        Model {
+            now_ns,
+            random: 0,
+            by_family,
+            servers,
+            unknown: Unknown::Host,
+            insert_limit: 0,
+            former_until_ns: 0,
+            bucket_ns: 0,
+            gauges: Box::default(),
+            connections: BTreeMap::new(),
+            by_server: BTreeMap::new(),
+            ring: [None; RING],
+            places: 0,
+        }
+    }
+
+    /// The endpoint of a connection's server.
+    pub fn server_of(&self, key: &Key) -> Option<SocketAddr> {
+        self.connections.get(key).map(|known| known.at)
+    }
+
+    /// The servers with as many connections as they may have, as bits.
+    pub fn full(&self) -> u64 {
+        let places = (0..).zip(&self.servers).zip(&self.gauges.of.target);
+        let full = places.filter(|((_, server), gauge)| {
+            let limit = u64::from(server.site.limit);
+            limit != 0 && gauge.active() >= limit
+        });
+        full.fold(0, |bits, ((place, _), _)| bits | 1u64 << place)
+    }
+
+    pub fn entries(&self) -> HashMap<FlowKey, Entry> {
+        let both = self.connections.iter().flat_map(|(key, one)| {
+            let client = (
+                flow_key(key, abi::SIDE_CLIENT),
+                (one.state, one.server, one.packets),
+            );
+            let server = (!one.is_direct()).then(|| {
+                let key = key.of_server(one.at);
+                let entry = (one.answered, one.server, one.server_packets);
+                (flow_key(&key, abi::SIDE_SERVER), entry)
+            });
+            [Some(client), server].into_iter().flatten()
+        });
+        both.collect()
+    }
+
+    fn of(&self, key: &Key) -> &Chosen {
+        &self.by_family[key.family().index()]
+    }
+
+    // ---- how connections end
+
+    fn count_closed(&mut self, key: &Key, server: u16) {
+        self.gauges.of.target[usize::from(server)].closed += 1;
+        self.gauges.all[key.family().index()].closed += 1;
+    }
+
+    fn forget(&mut self, key: &Key) {
+        let Some(old) = self.connections.remove(key) else {
+            return;
+        };
+        if !old.is_direct() {
+            self.by_server.remove(&key.of_server(old.at));
+        }
+        if old.state & CLOSED == 0 {
+            self.count_closed(key, old.server);
+        }
+    }
+
+    /// The connection has the next place of those that may have to make room.
+    fn take_turn(&mut self, key: &Key, opened_ns: u64) {
+        let place = self.places % RING;
+        self.places += 1;
+        if let Some((old, opened_ns)) = self.ring[place].replace((*key, opened_ns)) {
+            let known = self.connections.get(&old);
+            let is_it = |known: &&Connection| {
+                known.opened_ns == opened_ns && connection::is_passing(known.state)
+            };
+            if known.filter(is_it).is_some() {
+                self.forget(&old);
+            }
+        }
+    }
+
+    fn learn(&mut self, key: &Key, after: impl Fn(u32) -> u32) {
+        let Some(known) = self.connections.get_mut(key) else {
+            return;
+        };
+        let (before, server, opened_ns) = (known.state, known.server, known.opened_ns);
+        known.state = after(before);
+        if known.state & !before & CLOSED == 0 {
+            return;
+        }
+        self.count_closed(key, server);
+        if before & ESTABLISHED != 0 {
+            self.take_turn(key, opened_ns);
+        }
+    }
+
+    pub fn sweep(&mut self) {
+        let over: Vec<_> = (self.connections.iter())
+            .filter(|(key, one)| self.is_over(key, one))
+            .map(|(key, _)| *key)
+            .collect();
+        over.iter().for_each(|key| self.forget(key));
+    }
+
+    fn is_over(&self, key: &Key, one: &Connection) -> bool {
+        let protocol = if key.is_tcp { 6 } else { 17 };
+        let timer = connection::timer(protocol, one.state).as_nanos() as u64;
+        let seen_ns = match one.is_direct() {
+            true => one.seen_ns,
+            false => one.seen_ns.max(one.server_seen_ns),
+        };
+        seen_ns + timer < self.now_ns || self.servers[usize::from(one.server)].site.is_dead
+    }
+
+    // ---- how they begin
+
+    fn choose(&mut self, key: &Key) -> Result<u16, &'static str> {
+        let (full, family) = (self.full(), key.family().index());
+        let chosen = &mut self.by_family[family];
+        let mut draw = self.random;
+        if chosen.choice.takes_turns() {
+            draw = chosen.turns;
+            chosen.turns += 1;
+        }
+        let request = Request {
+            full,
+            hash: client_hash(&chosen.choice, &SECRET, key.client, key.service),
+            draw,
+            open: self.gauges.all[family].active() as u32,
+            ..Request::default()
+        };
+        let decision = choose(&chosen.choice, &self.gauges.of, &chosen.table, &request);
+        let target = decision.target.filter(|_| decision.why != Why::Retried);
+        target.ok_or_else(|| chosen.unserved(full))
+    }
+
+    /// Where the hash of a connection leads.
+    fn by_hash(&self, key: &Key) -> Result<u16, &'static str> {
+        let of = self.of(key);
+        let [rows, _] = of.rows.as_ref().ok_or("NO_SERVER")?;
+        let choice = Choice {
+            dispatch: Dispatch::Table.into(),
+            bound: 0,
+            ..of.choice
+        };
+        let request = Request {
+            hash: client_hash(&choice, &SECRET, key.client, key.service),
+            ..Request::default()
+        };
+        let chosen = choose(&choice, &Gauges::default(), rows, &request);
+        chosen.target.ok_or_else(|| of.unserved(0))
+    }
+
+    /// Where it led before, if that is elsewhere and counts.
+    fn former(&self, key: &Key, now: Option<u16>) -> Option<u16> {
+        let of = self.of(key);
+        let [rows, former] = of.rows.as_ref().filter(|_| self.unknown == Unknown::Peer)?;
+        let rows = if self.now_ns < self.former_until_ns {
+            former
+        } else {
+            rows
+        };
+        let hash = client_hash(&of.choice, &SECRET, key.client, key.service);
+        let owner = row_of(rows, hash);
+        let site = self.servers.get(usize::from(owner))?.site;
+        (!site.is_lost && !site.is_dead && Some(owner) != now).then_some(owner)
+    }
+
+    fn gets_entry(&mut self, key: &Key) -> bool {
+        if self.insert_limit == 0 {
+            return true;
+        }
+        let next = connection::take_token(self.insert_limit, self.bucket_ns, self.now_ns);
+        if let Some(next) = next {
+            self.bucket_ns = next;
+            return true;
+        }
+        self.former(key, self.by_hash(key).ok()).is_some()
+    }
+
+    fn open(&mut self, key: &Key, packet: &Packet) -> Result<(), &'static str> {
+        if !self.gets_entry(key) {
+            return Err("TOO_MANY");
+        }
+        let place = self.choose(key)?;
+        let server = self.servers[usize::from(place)];
+        if server.site.is_lost {
+            return Err("NO_WAY");
+        }
+        let (at, is_direct) = (server.endpoint(key), server.site.is_direct);
+        if !is_direct {
+            self.free(&key.of_server(at))?;
+        }
+        let needed = if is_direct { 1 } else { 2 };
+        if self.connections.len() + self.by_server.len() + needed > ENTRIES {
+            return Err("TABLE_FULL");
+        }
+        if !is_direct {
+            self.by_server.insert(key.of_server(at), *key);
+        }
+        let fresh = Connection {
+            opened_ns: self.now_ns,
+            seen_ns: self.now_ns,
+            server_seen_ns: self.now_ns,
+            server: place,
+            at,
+            state: if is_direct { DIRECT } else { 0 },
+            answered: 0,
+            acked: packet.end,
+            end: packet.end,
+            packets: 0,
+            server_packets: 0,
+        };
+        self.connections.insert(*key, fresh);
+        let gauge = &mut self.gauges.of.target[usize::from(place)];
+        gauge.dispatched += 1;
+        gauge.opened += 1;
+        self.gauges.all[key.family().index()].opened += 1;
+        self.take_turn(key, self.now_ns);
+        Ok(())
+    }
+
+    /// Of a connection that is over the client's port is free for another.
+    fn free(&mut self, of_server: &Key) -> Result<(), &'static str> {
+        let Some(owner) = self.by_server.get(of_server).copied() else {
+            return Ok(());
+        };
+        if self.connections[&owner].state & CLOSED == 0 {
+            return Err("PORT_TAKEN");
+        }
+        self.forget(&owner);
+        Ok(())
+    }
+
+    fn is_replaced(&self, key: &Key) -> bool {
+        let Some(known) = self.connections.get(key) else {
+            return false;
+        };
+        if !key.is_tcp && known.state & (ANSWERED | CLOSED) == ANSWERED {
+            return false;
+        }
+        let takes_new = self.of(key).choice.takes_new(known.server);
+        connection::gives_way(known.state, TCP_SYN, takes_new)
+    }
+
+    // ---- packets
+
+    pub fn client_sends(&mut self, packet: &Packet) -> Outcome {
+        let key = Key {
+            is_tcp: packet.is_tcp,
+            client: packet.from,
+            service: packet.to,
+        };
+        if packet.is_opening() && self.is_replaced(&key) {
+            self.forget(&key);
+        }
+        if !self.connections.contains_key(&key) {
+            let opened = match packet.is_opening() {
+                true => self.open(&key, packet),
+                false => Err("NO_CONNECTION"),
+            };
+            match opened {
+                Ok(()) => {}
+                Err(reason @ ("NO_CONNECTION" | "TOO_MANY" | "TABLE_FULL")) => {
+                    return self.without_entry(&key, packet, reason);
+                }
+                Err(reason) => return refuse(packet, reason),
+            }
+        }
+        let Some(known) = self.connections.get(&key).copied() else {
+            return refuse(packet, "TABLE_FULL");
+        };
+        match known.is_direct() {
+            true => self.follow_directly(&key, packet),
+            false => self.follow(&key, packet),
+        }
+        if let Some(known) = self.connections.get_mut(&key) {
+            known.packets += 1;
+        }
+        if self.servers[usize::from(known.server)].site.is_lost {
+            return refuse(packet, "NO_WAY");
+        }
+        let to = if known.is_direct() {
+            packet.to
+        } else {
+            known.at
+        };
+        ("TO_SERVER", Some((packet.from, to)))
+    }
+
+    fn follow(&mut self, key: &Key, packet: &Packet) {
+        let Some(known) = self.connections.get_mut(key) else {
+            return;
+        };
+        known.seen_ns = self.now_ns;
+        let acked = known.acked;
+        self.learn(key, |state| {
+            let is_own = connection::is_reset(state, packet.seq, acked);
+            let unbelieved = if is_own { 0 } else { TCP_RST };
+            match packet.is_tcp {
+                true => connection::after(state, Sender::Client, packet.flags & !unbelieved),
+                false => connection::after_datagram(state, Sender::Client),
+            }
+        });
+    }
+
+    fn follow_directly(&mut self, key: &Key, packet: &Packet) {
+        let Some(known) = self.connections.get_mut(key) else {
+            return;
+        };
+        known.seen_ns = self.now_ns;
+        let is_own = match packet.is_tcp {
+            true => connection::is_near(packet.seq, known.end),
+            false => known.packets > 0,
+        };
+        if is_own {
+            known.end = packet.end;
+            self.learn(key, |state| connection::after_direct(state, packet.flags));
+        }
+    }
+
+    fn without_entry(&self, key: &Key, packet: &Packet, refused: &'static str) -> Outcome {
+        match self.unknown {
+            Unknown::Drop if refused == "NO_CONNECTION" => return ("UNKNOWN", None),
+            Unknown::Host | Unknown::Drop => return (refused, None),
+            Unknown::Hash | Unknown::Peer => {}
+        }
+        let now = self.by_hash(key);
+        let former = self.former(key, now.ok());
+        if former.is_some() && refused != "NO_CONNECTION" {
+            return (refused, None);
+        }
+        let place = match (former, now) {
+            (Some(place), _) | (None, Ok(place)) => place,
+            (None, Err(reason)) => return refuse(packet, reason),
+        };
+        let server = self.servers[usize::from(place)];
+        if server.site.is_lost {
+            return refuse(packet, "NO_WAY");
+        }
+        let to = match server.site.is_direct {
+            true => packet.to,
+            false => server.endpoint(key),
+        };
+        let reason = if former.is_some() { "FORMER" } else { "HASHED" };
+        (reason, Some((packet.from, to)))
+    }
+
+    /// `alias`: the virtual endpoint as which the server answers without an entry.
+    pub fn server_sends(&mut self, packet: &Packet, alias: Option<SocketAddr>) -> Outcome {
+        let of_server = Key {
+            is_tcp: packet.is_tcp,
+            client: packet.to,
+            service: packet.from,
+        };
+        let Some(key) = self.by_server.get(&of_server).copied() else {
+            let alias = alias.filter(|alias| {
+                let client = of_server.of_server(*alias);
+                !self.connections.contains_key(&client)
+            });
+            return match alias {
+                Some(alias) => ("ALIASED", Some((alias, packet.to))),
+                None => ("NOT_OURS", None),
+            };
+        };
+        let changes = packet.flags & (TCP_SYN | TCP_FIN | TCP_RST) != 0;
+        let is_first = !packet.is_tcp && self.connections[&key].answered == 0;
+        if changes || is_first {
+            self.learn(&key, |state| match packet.is_tcp {
+                true => connection::after(state, Sender::Server, packet.flags),
+                false => connection::after_datagram(state, Sender::Server),
+            });
+        }
+        if let Some(known) = self.connections.get_mut(&key) {
+            if is_first {
+                known.answered = ANSWERED;
+            }
+            if packet.flags & TCP_ACK != 0 {
+                known.acked = packet.ack;
+            }
+            known.server_seen_ns = self.now_ns;
+            known.server_packets += 1;
+        }
+        ("TO_CLIENT", Some((key.service, key.client)))
+    }
+}
+
+/// A client is told at once if that is wanted: of TCP by a RST in the service's name, which no RST gets.
+fn refuse(packet: &Packet, reason: &'static str) -> Outcome {
+    let is_reset = packet.is_tcp && packet.flags & TCP_RST == 0 && reason.ends_with("_REFUSED");
+    (reason, is_reset.then_some((packet.to, packet.from)))
+}
