@@ -69,6 +69,8 @@ struct plan {
 	__u32 answered;
 	/* The attacker answers for the addresses of `sources`, as if all of them were its own. */
 	__u32 claims_sources;
+	/* The gateway changes destinations: the flood is known by its sources. */
+	__u32 known_by_sources;
 	/* As many sources take turns, of 2^15 ports each. */
 	__u32 turns;
 };
@@ -307,10 +309,11 @@ int sink(struct __sk_buff *skb)
 		count(LEAKED);
 		return TC_ACT_SHOT;
 	}
-	if (!load_addresses(skb, &source, &destination) || !within(&plan.destinations, &destination))
+	if (!load_addresses(skb, &source, &destination) ||
+	    !(plan.known_by_sources ? within(&plan.sources, &source) : within(&plan.destinations, &destination)))
 		return TC_ACT_UNSPEC;
 	count(ARRIVED);
-	if (within(&lan, &source))
+	if (!plan.known_by_sources && within(&lan, &source))
 		count(LEAKED);
 	return answer(skb);
 }

@@ -63,7 +63,7 @@ pub enum Command {
     /// internet. Exits with 1 if Anabranch loses any of that; rows in which this machine's own queues lost packets are
     /// called invalid and do not count. docs/attacks.md tells more.
     #[command(after_help = "Examples:
-  sudo anabranch-lab attack                              every attack, both gateways, all round trips
+  sudo anabranch-lab attack                              every attack, all gateways, all round trips
   sudo anabranch-lab attack syn --quick
   sudo anabranch-lab attack fragments --family 6 --subject anabranch
   sudo anabranch-lab attack udp --subject anabranch --rtt 100 --rate 50000 --verbose
@@ -148,7 +148,7 @@ pub struct AttackArgs {
     #[arg(value_name = "NAME", value_parser = hinted(attacks))]
     pub name: Option<String>,
     /// Whom to attack
-    #[arg(long, default_value = "both")]
+    #[arg(long, default_value = "all")]
     pub subject: AttackSubject,
     /// Address family of everybody; of both, each attack is made twice
     #[arg(long, value_name = "4|6|both", default_value_t)]
@@ -176,9 +176,11 @@ pub struct AttackArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AttackSubject {
     Anabranch,
-    /// Masquerading by nftables
+    /// Masquerading by nftables, or DNAT to servers
     Nftables,
-    Both,
+    /// In front of a service
+    Haproxy,
+    All,
 }
 
 /// What to run of a scenario file, and where its results go.

@@ -229,7 +229,7 @@ fn a_wrong_argument_has_exit_code_2_and_says_what_is_allowed() {
         (&["demo", "--seconds", "1"][..], "1 is not in 10..=3600"),
         (
             &["attack", "--subject", "bird"],
-            "[possible values: anabranch, nftables, both]",
+            "[possible values: anabranch, nftables, haproxy, all]",
         ),
         (&["run"], "<FILE>"),
     ] {

@@ -9,7 +9,7 @@ use anabranch_frames::{
 use anabranch_scenario::Family;
 use aya::Pod;
 
-use super::innocent::{TCP_PORT, UDP_PORT};
+use super::innocent::TCP_PORT;
 
 /// As in `bpf/flood.bpf.c`.
 const FRAME_MAX: usize = 128;
@@ -19,11 +19,10 @@ const FRAME_MIN: usize = 60;
 const DOUBLE_TAG: [u8; 8] = [0x81, 0, 0, 0, 0x81, 0, 0, 5];
 /// A TCP header with one option, or another header and data.
 const L4_BYTES: usize = 24;
-const MSS_BYTES: usize = 4;
 const UDP_BYTES: usize = 8;
 const DATA: [u8; L4_BYTES - UDP_BYTES] = [0; 16];
-/// Of both ends, where it is not random.
-const PORT: u16 = 1024;
+/// Of the source, and of both ends if nothing else is said, where it is not random.
+pub(super) const PORT: u16 = 1024;
 /// An extension header of IPv6 (RFC 8200 section 4.5).
 const FRAGMENT_BYTES: usize = 8;
 const ICMP_BYTES: usize = 8;
@@ -60,8 +59,6 @@ pub(super) enum Payload {
     SynOfServer,
     Ack,
     Udp,
-    /// A datagram for the port of a resolver.
-    Question,
     Echo,
     /// Of a UDP datagram, more to follow.
     FirstFragment,
@@ -69,7 +66,7 @@ pub(super) enum Payload {
     LaterFragment,
     /// A UDP datagram behind as many options or extension headers as may be.
     Chain,
-    /// An ICMP error that quotes a SYN of whom it is for.
+    /// An ICMP error that quotes a SYN of whom it is for, from that port to the source.
     Error,
     /// A router's advertisement of a network and of itself, of IPv6 alone (RFC 4861 section 4.2).
     Advertisement,
@@ -84,14 +81,16 @@ impl Payload {
     fn checksum_at(self) -> usize {
         match self {
             Self::Syn | Self::SynOfServer | Self::Ack => 16,
-            Self::Udp | Self::Question | Self::Chain => 6,
+            Self::Udp | Self::Chain => 6,
             Self::Echo | Self::Error | Self::Advertisement => 2,
             Self::FirstFragment | Self::LaterFragment => 0,
         }
     }
 
-    fn packet(self, source: IpAddr, destination: IpAddr) -> Ip {
-        let [from, to] = [source, destination].map(|end| SocketAddr::new(end, PORT));
+    /// For this port of the destination.
+    fn packet(self, source: IpAddr, destination: IpAddr, port: u16) -> Ip {
+        let from = SocketAddr::new(source, PORT);
+        let to = SocketAddr::new(destination, port);
         let segment = |from: SocketAddr, flags: &str| {
             let segment = tcp(from, to, flags, 0, 1);
             segment.options(&mss_option(1460)).ip()
@@ -101,7 +100,6 @@ impl Payload {
             Self::SynOfServer => segment((source, TCP_PORT).into(), "S"),
             Self::Ack => segment(from, "A"),
             Self::Udp => udp(from, to, &DATA),
-            Self::Question => udp(from, (destination, UDP_PORT), &DATA),
             Self::FirstFragment => {
                 udp_without_checksum(from, to, &[0; 1500 - UDP_BYTES]).fragment(0, L4_BYTES)
             }
@@ -113,9 +111,8 @@ impl Payload {
             Self::Echo => echo(source, destination, 0, &DATA),
             Self::Error => {
                 let kind = if source.is_ipv4() { (3, 4) } else { (2, 0) };
-                let syn = Self::Syn.packet(destination, source).packet();
-                let quoted = &syn[..syn.len() - MSS_BYTES];
-                icmp(source, destination, kind, [0, 0, 0x05, 0], quoted)
+                let quoted = tcp(to, from, "S", 0, 1).ip().packet();
+                icmp(source, destination, kind, [0, 0, 0x05, 0], &quoted)
             }
             Self::Advertisement => {
                 let message = router_advertisement(ROGUE_NETWORK, 3600);
@@ -184,6 +181,7 @@ pub(super) struct Plan {
     checksum_at: u32,
     answered: u32,
     claims_sources: u32,
+    known_by_sources: u32,
     turns: u32,
 }
 
@@ -225,6 +223,10 @@ pub(super) struct Recipe {
     pub answered: bool,
     /// The attacker answers for the addresses that its frames come from.
     pub claims_sources: bool,
+    /// The gateway changes their destinations: at the ISPs they are known by their sources.
+    pub known_by_sources: bool,
+    /// To which they are sent, where it is not random.
+    pub port: u16,
     /// As many sources take turns; [`TRACKED`]: more than the kernel tracks connections.
     pub turns: u32,
 }
@@ -243,7 +245,8 @@ fn beyond_tracked() -> u32 {
 impl Recipe {
     pub fn plan(self, ends: &Ends) -> Plan {
         let (payload, is_ipv6) = (self.payload, ends.is_ipv6());
-        let packet = payload.packet(ends.source, ends.destination).ttl(self.ttl);
+        let packet = payload.packet(ends.source, ends.destination, self.port);
+        let packet = packet.ttl(self.ttl);
         let (protocol, transport) = (packet.header.protocol, packet.body.len());
         let packet = packet.packet();
         let [from, to] = ends.macs;
@@ -285,6 +288,7 @@ impl Recipe {
             checksum_at: payload.checksum_at() as u32,
             answered: self.answered.into(),
             claims_sources: self.claims_sources.into(),
+            known_by_sources: self.known_by_sources.into(),
             turns: match self.turns {
                 TRACKED => beyond_tracked(),
                 turns => turns,

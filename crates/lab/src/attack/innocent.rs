@@ -148,15 +148,14 @@ async fn exchange(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Tries `count` connections, evenly over `spread`; how many were established within ten seconds each.
+/// Tries `count` connections, evenly over `spread`; how many were established and carried a message and its echo within ten
+/// seconds each.
 pub(super) fn connect(servers: &[SocketAddr], count: usize, spread: Duration) -> io::Result<usize> {
     evenly(count, spread, |index| {
         let server = servers[index % servers.len()];
         async move {
-            matches!(
-                timeout(CONNECT, TcpStream::connect(server)).await,
-                Ok(Ok(_))
-            )
+            let exchanged = async { exchange(&mut TcpStream::connect(server).await?).await };
+            matches!(timeout(CONNECT, exchanged).await, Ok(Ok(())))
         }
     })
 }

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use anabranch_scenario::Family;
 
 use super::Subject;
-use super::frame::{Ends, Payload, Plan, Range, Recipe, TRACKED, random};
+use super::frame::{Ends, PORT, Payload, Plan, Range, Recipe, TRACKED, random};
+use super::innocent::{TCP_PORT, UDP_PORT};
 use super::ranges::{
     ALL_NODES, ALL_NODES_MAC, ROGUE, beside_servers, container, few, invented, lan, one_remote,
-    prefixes, range_of,
+    prefixes, range_of, whole,
 };
 use super::scene::Scene;
+use super::service::virtual_address;
 use super::site::{ATTACKER, Cable, From, Site, VICTIM, foreign};
 use crate::topology::{self, CLIENTS, Result, SERVERS};
 
@@ -27,6 +29,8 @@ enum Sender {
     Servers,
     /// One of sixteen.
     Few,
+    /// On the LAN, anybody beyond it.
+    Anybody,
     /// Of the LAN's prefix, and no host's.
     Invented,
     /// Hosts on a link's segment that say that they are routers.
@@ -48,6 +52,8 @@ enum Target {
     Prefixes,
     /// Whoever is on the segment.
     AllNodes,
+    /// A virtual address.
+    Service,
 }
 
 /// A flood.
@@ -81,6 +87,8 @@ const fn attack(name: &'static str, words: &'static str, payload: Payload, rando
             ttl: TTL,
             answered: false,
             claims_sources: false,
+            known_by_sources: false,
+            port: PORT,
             turns: TRACKED,
         },
         sender: Sender::Attacker,
@@ -109,6 +117,19 @@ impl Attack {
     const fn to(mut self, target: Target) -> Self {
         self.target = target;
         self
+    }
+
+    const fn at_port(mut self, port: u16) -> Self {
+        self.recipe.port = port;
+        self
+    }
+
+    /// To this port of a service.
+    const fn of_service(mut self, port: u16) -> Self {
+        self.recipe.known_by_sources = true;
+        self.target = Target::Service;
+        self.scene = Scene::Service;
+        self.at_port(port)
     }
 
     const fn at(mut self, scene: Scene) -> Self {
@@ -152,11 +173,16 @@ impl Attack {
         ATTACKS.iter().find(|attack| attack.name == name)
     }
 
-    /// Whether there is something to attack: a family may know no such frames, and nftables
-    /// neither judges links nor learns of them.
+    /// Whether there is something to attack: a family may know no such frames, nftables
+    /// neither judges links nor learns of them, and HAProxy is no gateway.
     pub fn concerns(&self, subject: Subject, family: Family) -> bool {
-        let judges = matches!(self.scene, Scene::Learning | Scene::Captive);
-        self.families.contains(&family) && (subject == Subject::Anabranch || !judges)
+        let is_judge = matches!(self.scene, Scene::Learning | Scene::Captive);
+        self.families.contains(&family)
+            && match subject {
+                Subject::Anabranch => true,
+                Subject::Nftables => !is_judge,
+                Subject::Haproxy => self.scene == Scene::Service,
+            }
     }
 
     /// It is about fragments: the innocent host's queries are fragmented too.
@@ -193,6 +219,7 @@ impl Attack {
             Target::BesideServers => beside_servers(family),
             Target::Prefixes => prefixes(family),
             Target::Container => container(family),
+            Target::Service => whole(virtual_address(family)),
             Target::Far | Target::Gateway | Target::AllNodes => foreign(family),
         };
         let to = match self.target {
@@ -211,6 +238,7 @@ impl Attack {
     fn destination(&self, family: Family, external: IpAddr) -> IpAddr {
         match (self.target, self.from) {
             (Target::AllNodes, _) => ALL_NODES.into(),
+            (Target::Service, _) => virtual_address(family),
             (_, From::Internet) => external,
             (Target::Gateway, From::Lan) => topology::lan(family).0,
             (Target::Container, From::Lan) => container(family).0,
@@ -229,8 +257,15 @@ impl Attack {
             (Sender::Few, From::Internet) => few(foreign),
             (Sender::Invented, _) => invented(family),
             (Sender::Rogues, _) => few(ROGUE.into()),
+            (Sender::Attacker, _) if self.recipe.known_by_sources => {
+                let (attacker, length) = whole(CLIENTS.address(family, ATTACKER));
+                Range::prefix(attacker, length)
+            }
+            (Sender::Victim, _) if self.recipe.known_by_sources => Range::prefix(foreign, length),
             (Sender::Attacker | Sender::Victim, From::Lan) => lan(family),
-            (Sender::Attacker | Sender::Victim, From::Internet) => Range::prefix(foreign, length),
+            (Sender::Anybody, _) | (Sender::Attacker | Sender::Victim, From::Internet) => {
+                Range::prefix(foreign, length)
+            }
         }
     }
 }
@@ -242,6 +277,9 @@ const BESIDE_SERVERS: u32 = 128;
 const FLOW: u32 = random::PORTS | random::DESTINATION;
 const SYN: u32 = FLOW | random::FIRST_WORD;
 const DATAGRAM: u32 = FLOW | random::IP_ID;
+const CALL: u32 = random::SOURCE_PORT | random::FIRST_WORD;
+/// More than a client needs.
+const HELD_CALLS: u32 = 100_000;
 
 /// `NAME: WORDS => PAYLOAD, RANDOM, METHOD(…), …;` each.
 macro_rules! attacks {
@@ -251,7 +289,7 @@ macro_rules! attacks {
 }
 
 /// In the order in which they are run.
-pub static ATTACKS: [Attack; 32] = attacks! {
+pub static ATTACKS: [Attack; 40] = attacks! {
     "syn": "SYNs to random ports and destinations" => Syn, SYN;
     "syn-spoofed-mac": "the same, each from another MAC" => Syn, SYN | random::MAC;
     "syn-spoofed-source": "the same, from random addresses of the LAN's prefix" => Syn, SYN | random::SOURCE;
@@ -281,9 +319,9 @@ pub static ATTACKS: [Attack; 32] = attacks! {
         => LaterFragment, random::IP_ID, outside();
     "wan-errors": "from outside: ICMP errors about segments that nobody sent" => Error, random::PORTS, outside();
     "conntrack-lan": "questions to a server in a container of the gateway, as many as its connection table holds, each answered"
-        => Question, 0, in_turn(TRACKED), sent_by(Sender::Few), claiming(), answered(), to(Target::Container), at(Scene::Container);
+        => Udp, 0, at_port(UDP_PORT), in_turn(TRACKED), sent_by(Sender::Few), claiming(), answered(), to(Target::Container), at(Scene::Container);
     "conntrack-wan": "from outside: the same, to a link's address, whose port is the server's"
-        => Question, 0, in_turn(TRACKED), arriving_by_link(), sent_by(Sender::Few), answered(), to(Target::Container), at(Scene::Container);
+        => Udp, 0, at_port(UDP_PORT), in_turn(TRACKED), arriving_by_link(), sent_by(Sender::Few), answered(), to(Target::Container), at(Scene::Container);
     "dead-server": "SYNs to one server that answers nothing, from 256 ports, each repeated as hosts do"
         => Syn, 0, in_turn(DEAD_CALLS), sent_by(Sender::Few), no_faster(DEAD_CALLS);
     "dead-server-all": "SYNs to one server that answers nothing, by eight hosts, each repeated as hosts do"
@@ -299,4 +337,19 @@ pub static ATTACKS: [Attack; 32] = attacks! {
     "vlan-double": "datagrams behind a priority tag, or another, and a second one" => Udp, FLOW | random::TAG;
     "rogue-ra": "on a link's segment: advertisements of eight hosts that are no routers"
         => Advertisement, random::HOST, arriving_by_link(), sent_by(Sender::Rogues), to(Target::AllNodes), of_ttl(255), no_faster(2000), of_ipv6(), at(Scene::Advertised);
+    "service-syn": "from one host: SYNs to a service" => Syn, CALL, of_service(TCP_PORT);
+    "service-syn-spoofed": "from random addresses: SYNs to a service"
+        => Syn, CALL | random::SOURCE, sent_by(Sender::Anybody), of_service(TCP_PORT);
+    "service-ack": "from random addresses: segments of no connection to a service"
+        => Ack, CALL | random::SOURCE, sent_by(Sender::Anybody), of_service(TCP_PORT);
+    "service-udp": "from random addresses: datagrams to a service"
+        => Udp, random::SOURCE_PORT | random::SOURCE, sent_by(Sender::Anybody), of_service(UDP_PORT);
+    "service-fragments": "from random addresses: first fragments of datagrams to a service"
+        => FirstFragment, random::SOURCE_PORT | random::SOURCE | random::IP_ID, sent_by(Sender::Anybody), of_service(UDP_PORT);
+    "service-later-fragments": "from random addresses: last fragments, to a service, of datagrams never begun"
+        => LaterFragment, random::SOURCE | random::IP_ID, sent_by(Sender::Anybody), of_service(UDP_PORT);
+    "service-errors": "from random addresses: ICMP errors about what a service sent to the innocents"
+        => Error, random::DESTINATION_PORT | random::SOURCE, sent_by(Sender::Victim), of_service(TCP_PORT);
+    "service-connections": "from one host: 100 000 connections to a service, opened in full by the help of its servers, and again"
+        => Syn, random::FIRST_WORD, in_turn(HELD_CALLS), sent_by(Sender::Few), claiming(), answered(), of_service(TCP_PORT);
 };

@@ -18,6 +18,7 @@ mod kinds;
 mod ranges;
 mod scene;
 mod scenery;
+mod service;
 mod site;
 mod verdicts;
 
@@ -40,7 +41,7 @@ use flood::Flood;
 use innocent::{Callers, TCP_PORT, UDP_PORT};
 pub use kinds::{ATTACKS, Attack};
 pub use site::From;
-use site::Site;
+use site::{Said, Site};
 pub use verdicts::Verdicts;
 use verdicts::Watch;
 
@@ -50,8 +51,10 @@ use verdicts::Watch;
 pub enum Subject {
     /// Ours, started from `Trial::binary`.
     Anabranch,
-    /// Masquerading, a random link per connection.
+    /// Masquerading, a random link per connection; of a service DNAT, a random server per connection.
     Nftables,
+    /// Of a service: a proxy.
+    Haproxy,
 }
 
 /// One attack on one gateway.
@@ -92,7 +95,7 @@ pub struct Row {
     pub flows_live: usize,
     /// Of them, those that did not live through the attack.
     pub flows_lost: usize,
-    /// Its new connections, established within ten seconds.
+    /// Its new connections, established and answered within ten seconds.
     pub connects_tried: usize,
     /// Of them, those that were.
     pub connects_ok: usize,
@@ -110,7 +113,7 @@ pub struct Row {
     pub passed: u64,
     /// With a source of the LAN, or a VLAN tag.
     pub leaked: u64,
-    /// What Anabranch said of its links.
+    /// What Anabranch said of its links, or its servers.
     pub verdicts: Option<Verdicts>,
     /// New connections of innocents that did not take the nearest link; none where no link is.
     pub steered: Option<usize>,
@@ -243,6 +246,7 @@ impl Stage<'_> {
             let over = all_ends.clone();
             let serving = scope.spawn(|| self.serve(ready, over));
             let _ = readiness.recv();
+            self.site.wait_for_service()?;
             self.trial.attack.scene.break_link(self.site)?;
             let watching = scope.spawn(|| self.watch_links(all_ends));
             progress("opening the live flows");
@@ -281,10 +285,11 @@ impl Stage<'_> {
             return Ok(None);
         };
         let broken = self.trial.attack.scene.broken();
-        let mut watch = Watch::new(self.site.routers.len(), broken, Instant::now());
+        let states = Said::of(&daemon.status()?).states;
+        let mut watch = Watch::new(states.len(), broken, Instant::now());
         while over.has_changed().is_ok() && !*over.borrow() {
-            let links = daemon.gateway_status()?.links;
-            watch.note(Instant::now(), links.iter().map(|link| link.state));
+            let states = Said::of(&daemon.status()?).states;
+            watch.note(Instant::now(), states.into_iter());
             thread::sleep(LOOK_AGAIN);
         }
         Ok(Some(watch.verdicts()))
@@ -295,7 +300,7 @@ impl Stage<'_> {
         established: mpsc::Sender<()>,
         over: watch::Receiver<bool>,
     ) -> Result<usize> {
-        let servers = self.site.servers(TCP_PORT);
+        let servers = self.site.called(TCP_PORT);
         let keep = || innocent::keep_flows(&servers, FLOWS, established, over);
         self.site
             .victim
@@ -345,19 +350,27 @@ impl Stage<'_> {
     }
 
     fn connect(&self, host: &Namespace, count: usize) -> Result<usize> {
-        let servers = self.site.servers(TCP_PORT);
+        let servers = self.site.called(TCP_PORT);
         host.run(|| innocent::connect(&servers, count, self.spread()))?
             .map_err(io_error("new connections"))
     }
 
     fn query(&self) -> Result<usize> {
-        let servers = self.site.servers(UDP_PORT);
+        let servers = self.site.called(UDP_PORT);
         let bytes = match self.trial.attack.fragments() {
             true => LONG_QUERY_BYTES,
             false => QUERY_BYTES,
         };
-        let query = || innocent::query(&servers, QUERIES, bytes, self.spread());
+        let query = || innocent::query(&servers, self.queries(), bytes, self.spread());
         self.site.victim.run(query)?.map_err(io_error("queries"))
+    }
+
+    /// A proxy of connections answers none.
+    fn queries(&self) -> usize {
+        match self.trial.subject {
+            Subject::Haproxy => 0,
+            Subject::Anabranch | Subject::Nftables => QUERIES,
+        }
     }
 
     /// Over which the innocents begin what they do.
@@ -386,7 +399,7 @@ impl Stage<'_> {
             refused: self.site.refused(self.trial.attack.from)?,
             softnet_drops: softnet_drops()?,
             device_drops: self.site.device_drops()?,
-            reasons: status.map_or_else(Vec::new, |status| status.reasons),
+            reasons: status.map_or_else(Vec::new, |status| Said::of(&status).reasons),
             by_others: self.connections_by_others(),
         })
     }
@@ -421,7 +434,7 @@ impl Stage<'_> {
             flows_lost,
             connects_tried: CONNECTS,
             connects_ok: deeds.connects_ok,
-            queries_tried: QUERIES,
+            queries_tried: self.queries(),
             queries_ok: deeds.queries_ok,
             own_pings_ok: deeds.own_pings_ok,
             newcomer_tried: NEWCOMER_CONNECTS,

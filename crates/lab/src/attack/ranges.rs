@@ -6,7 +6,7 @@ use anabranch_scenario::Family;
 
 use super::frame::Range;
 use super::site::{CONTAINER, foreign};
-use crate::topology;
+use crate::topology::{self, host_bits};
 
 /// One of them.
 pub(super) fn one_remote(family: Family) -> IpAddr {
@@ -16,10 +16,14 @@ pub(super) fn one_remote(family: Family) -> IpAddr {
     }
 }
 
-/// The server's address, and the network that is this alone.
+/// The network that is this address alone.
+pub(super) fn whole(address: IpAddr) -> (IpAddr, u32) {
+    (address, host_bits(address).into())
+}
+
+/// The server's.
 pub(super) fn container(family: Family) -> (IpAddr, u32) {
-    let whole = if family == Family::V6 { 128 } else { 32 };
-    (CONTAINER.address(family, 1), whole)
+    whole(CONTAINER.address(family, 1))
 }
 
 /// IPv6's, RFC 4291 section 2.7.1 and RFC 2464 section 7.

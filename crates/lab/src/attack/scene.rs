@@ -22,6 +22,8 @@ pub(super) enum Scene {
     Advertised,
     /// The gateway learns how fast destinations answer, and the first link is the nearest to all of them.
     Learning,
+    /// In the gateway's place stands a balancer, and beyond its one link the servers of a service.
+    Service,
 }
 
 impl Scene {

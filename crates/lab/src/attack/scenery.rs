@@ -6,8 +6,9 @@ use anabranch_scenario::Family;
 use anabranch_testbed::netns::Namespace;
 
 use super::scene::Scene;
-use super::site::{CONTAINER, HOST_DEVICE, ISP_DEVICE, Site, foreign};
-use crate::topology::{LAN_DEVICE, Result, lan, transit, wan};
+use super::service::virtual_address;
+use super::site::{ATTACKER, CONTAINER, HOST_DEVICE, ISP_DEVICE, Site, foreign};
+use crate::topology::{CLIENTS, LAN_DEVICE, Result, host_bits, lan, server_network, transit, wan};
 
 /// All that a captive link lets through.
 const CAPTIVE: &str = "table inet captive {
@@ -28,6 +29,7 @@ impl Scene {
             Self::Container => publish(site),
             Self::KnownNeighbours => introduce(site),
             Self::Advertised => follow_advertisements(site),
+            Self::Service => prepare_balancer(site),
             Self::Plain | Self::Captive | Self::Learning => Ok(()),
         }
     }
@@ -121,4 +123,22 @@ fn follow_advertisements(site: &Site) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The balancer has the virtual address, knows the servers' network, and reaches everybody else by the attacker.
+fn prepare_balancer(site: &Site) -> Result<()> {
+    let (balancer, family) = (&site.gateway, site.family());
+    let address = virtual_address(family);
+    balancer.add_address("lo", address, host_bits(address))?;
+    // A default route alone would not do for servers.
+    let servers = server_network(family);
+    balancer.ip(&format!("route add {servers} via {}", site.next_hop()))?;
+    let (network, length) = foreign(family);
+    let attacker = CLIENTS.address(family, ATTACKER);
+    balancer.ip(&format!(
+        "route add {network}/{length} via {attacker} dev {LAN_DEVICE}"
+    ))?;
+    balancer.set_sysctl("net/ipv4/ip_local_port_range", "1024 65535")?;
+    balancer.set_sysctl("net/ipv4/tcp_tw_reuse", "1")?;
+    Ok(balancer.set_sysctl("net/core/somaxconn", "4096")?)
 }

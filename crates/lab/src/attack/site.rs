@@ -13,17 +13,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_api::{GatewayStatus, LinkState};
+use anabranch_api::{LinkState, ReasonCount, Status};
 use anabranch_scenario::{Families, Family, Hosts, Peer};
 
 use super::Subject;
+use super::innocent::TCP_PORT;
 use super::scene::Scene;
+use super::service::{self, Proxy, virtual_address};
 use crate::daemon::Daemon;
 use crate::topology::{
     Anabranch, CLIENTS, LAN_DEVICE, LabSpec, Result, SERVERS as HOSTS, address_wan, configuration,
-    io_error, lan, lay_transit, peers, ready::within, settle, tcp, wan,
+    io_error, lan, lay_transit, let_forward, peers, ready::within, route_lan, settle, tcp, wan,
 };
-use anabranch_testbed::emulator::{Emulator, Link, LinkShape};
+use anabranch_testbed::emulator::{Emulator, End, Link, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace};
 
 /// Who is who among [`CLIENTS`].
@@ -58,9 +60,11 @@ pub enum From {
 /// A running site. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
 pub(super) struct Site {
     under_test: Option<Anabranch>,
+    _proxy: Option<Proxy>,
     delays: Vec<Link>,
     _emulator: Emulator,
     spec: LabSpec,
+    scene: Scene,
     family: Family,
     pub victim: Namespace,
     pub newcomer: Namespace,
@@ -118,9 +122,11 @@ impl Site {
         let emulator = Emulator::start(spec.seed)?;
         let mut site = Self {
             under_test: None,
+            _proxy: None,
             delays: Vec::new(),
             _emulator: emulator,
             spec,
+            scene,
             family,
             victim,
             newcomer,
@@ -131,21 +137,21 @@ impl Site {
             routers: Vec::new(),
             internet,
         };
-        site.lay_lan()?;
+        site.lay_lan(round_trip)?;
         site.lay_isps()?;
         if scene == Scene::Container {
             site.lay_container()?;
         }
         scene.prepare(&site)?;
-        site.start(subject, binary, scene)?;
+        site.start(subject, binary)?;
         Ok(site)
     }
 
-    fn lay_lan(&self) -> Result<()> {
+    fn lay_lan(&mut self, round_trip: Duration) -> Result<()> {
         self.switch
             .ip(&format!("link add {BRIDGE} type bridge mcast_snooping 0"))?;
         self.switch.ip(&format!("link set {BRIDGE} up"))?;
-        self.plug(&self.gateway, LAN_DEVICE, "gateway")?;
+        self.plug(&self.gateway, LAN_DEVICE, "gateway", None)?;
         polled(&self.gateway, LAN_DEVICE)?;
         let (router, length) = lan(self.family);
         self.gateway.add_address(LAN_DEVICE, router, length)?;
@@ -153,12 +159,15 @@ impl Site {
         self.gateway
             .set_sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
         let metrics = tcp::route_metrics(&self.spec.tcp, self.family);
+        let mut delays = Vec::new();
         for (host, port, number) in [
             (&self.victim, "innocent", VICTIM),
             (&self.newcomer, "newcomer", NEWCOMER),
             (&self.attacker, "attacker", ATTACKER),
         ] {
-            self.plug(host, HOST_DEVICE, port)?;
+            let is_far = self.scene == Scene::Service && number != ATTACKER;
+            let far = line(round_trip).filter(|_| is_far);
+            delays.extend(self.plug(host, HOST_DEVICE, port, far)?);
             let address = CLIENTS.address(self.family, number);
             host.add_address(HOST_DEVICE, address, length)?;
         }
@@ -166,12 +175,26 @@ impl Site {
         for host in [&self.victim, &self.newcomer] {
             host.ip(&format!("route add default via {router} {metrics}"))?;
         }
+        self.delays = delays;
         Ok(())
     }
 
-    /// A port that knows its host and learns nothing: the switch's own table is not what is attacked here.
-    fn plug(&self, host: &Namespace, device: &str, port: &str) -> Result<()> {
-        host.veth(device, &self.switch, port)?;
+    /// A port that knows its host and learns nothing: the switch's own table is not what is attacked here. The cable may be as long
+    /// as a line.
+    fn plug(
+        &self,
+        host: &Namespace,
+        device: &str,
+        port: &str,
+        line: Option<LinkShape>,
+    ) -> Result<Option<Link>> {
+        let ends = [(host, device), (&self.switch, port)];
+        let [near, far] = ends.map(|(namespace, device)| End { namespace, device });
+        let line = line.map(|shape| self._emulator.connect(port, near, far, shape));
+        let line = line.transpose()?;
+        if line.is_none() {
+            host.veth(device, &self.switch, port)?;
+        }
         self.switch
             .ip(&format!("link set {port} master {BRIDGE}"))?;
         polled(&self.switch, port)?;
@@ -183,7 +206,7 @@ impl Site {
             let words: Vec<_> = words.split(' ').collect();
             self.switch.exec("bridge", &words)?;
         }
-        Ok(())
+        Ok(line)
     }
 
     fn lay_isps(&mut self) -> Result<()> {
@@ -211,6 +234,9 @@ impl Site {
                 None,
             )?;
             self.delays.extend(delay);
+            if isp.routed {
+                route_lan(index, self.family, &self.spec, &self.internet)?;
+            }
             self.routers.push(router);
         }
         Ok(())
@@ -235,33 +261,50 @@ impl Site {
         Ok(())
     }
 
-    fn start(&mut self, subject: Subject, binary: &Path, scene: Scene) -> Result<()> {
+    fn start(&mut self, subject: Subject, binary: &Path) -> Result<()> {
         match subject {
+            Subject::Nftables if self.scene == Scene::Service => {
+                let_forward(&self.gateway, self.spec.families)?;
+                service::load_nftables(&self.gateway, self.family)
+            }
             Subject::Nftables => peers::start(Peer::Nftables, &self.gateway, &self.spec).map(drop),
+            Subject::Haproxy => {
+                self._proxy = Some(Proxy::start(&self.gateway, self.family)?);
+                Ok(())
+            }
             Subject::Anabranch => {
-                let probes = format!("probe.targets = [\"icmp:{}\"]\n", self.server());
-                let text = configuration(&self.spec, &(probes + scene.settings()));
-                let running = Anabranch::start(&self.gateway, binary, &text)?;
+                let running = Anabranch::start(&self.gateway, binary, &self.configuration())?;
                 self.under_test = Some(running);
-                self.wait_for_links()
+                within(READY, "every link has answered a probe", || {
+                    Ok(self.status()?.is_some_and(|status| are_probed(&status)))
+                })
             }
         }
     }
 
-    fn wait_for_links(&self) -> Result<()> {
-        within(READY, "every link has answered a probe", || {
-            let links = self.status()?.map_or_else(Vec::new, |status| status.links);
-            let answered = |link: &anabranch_api::LinkStatus| {
-                link.state == LinkState::Up && link.probe.round_trip_ms.is_some()
-            };
-            Ok(links.iter().all(answered))
+    fn configuration(&self) -> String {
+        if self.scene == Scene::Service {
+            return service::configuration(self.family);
+        }
+        let probes = format!("probe.targets = [\"icmp:{}\"]\n", self.server());
+        configuration(&self.spec, &(probes + self.scene.settings()))
+    }
+
+    /// Until the innocents may call: the internet's servers answer.
+    pub fn wait_for_service(&self) -> Result<()> {
+        let called = self.called(TCP_PORT)[0];
+        within(READY, "a connection reaches a server", || {
+            let is_up = |state: &LinkState| *state == LinkState::Up;
+            let said = self.status()?.map(|status| Said::of(&status));
+            let all_up = said.is_none_or(|said| said.states.iter().all(is_up));
+            Ok(all_up && self.victim.connect(called, READY).is_ok())
         })
     }
 
-    /// Of the gateway under test, if it is anabranch.
-    pub fn status(&self) -> Result<Option<GatewayStatus>> {
+    /// Of what is under test, if it is anabranch.
+    pub fn status(&self) -> Result<Option<Status>> {
         let mut daemon = self.daemon()?;
-        daemon.as_mut().map(Daemon::gateway_status).transpose()
+        daemon.as_mut().map(Daemon::status).transpose()
     }
 
     /// The gateway under test, if it is anabranch.
@@ -282,6 +325,14 @@ impl Site {
         HOSTS.address(self.family, 0)
     }
 
+    /// Where the innocents call: the internet's hosts, or the service of some of them.
+    pub fn called(&self, port: u16) -> Vec<SocketAddr> {
+        match self.scene {
+            Scene::Service => vec![(virtual_address(self.family), port).into()],
+            _ => self.servers(port),
+        }
+    }
+
     /// The internet's hosts, at a port.
     pub fn servers(&self, port: u16) -> Vec<SocketAddr> {
         let address = |number| HOSTS.address(self.family, number);
@@ -299,6 +350,12 @@ impl Site {
     pub fn external_of(&self, index: usize) -> IpAddr {
         let access = self.spec.isps[index].access[self.family];
         access.expect("every link of this site").address
+    }
+
+    /// Of the first link.
+    pub fn next_hop(&self) -> IpAddr {
+        let access = self.spec.isps[0].access[self.family];
+        access.expect("every link of this site").next_hop
     }
 
     pub fn lan_cable(&self) -> Cable<'_> {
@@ -366,6 +423,38 @@ impl Site {
     }
 }
 
+/// What a gateway says of its links, or a balancer of its servers.
+pub(super) struct Said {
+    pub states: Vec<LinkState>,
+    pub reasons: Vec<ReasonCount>,
+}
+
+impl Said {
+    pub fn of(status: &Status) -> Self {
+        let (mut states, mut reasons) = (Vec::new(), Vec::new());
+        if let Some(gateway) = &status.gateway {
+            states.extend(gateway.links.iter().map(|link| link.state));
+            reasons.extend_from_slice(&gateway.reasons);
+        }
+        if let Some(all) = &status.services {
+            let servers = all.services.iter().flat_map(|service| &service.servers);
+            states.extend(servers.map(|server| match server.usable {
+                true => LinkState::Up,
+                false => LinkState::Down,
+            }));
+            reasons.extend_from_slice(&all.reasons);
+        }
+        Self { states, reasons }
+    }
+}
+
+fn are_probed(status: &Status) -> bool {
+    let links = status.gateway.iter().flat_map(|gateway| &gateway.links);
+    links
+        .into_iter()
+        .all(|link| link.state == LinkState::Up && link.probe.round_trip_ms.is_some())
+}
+
 /// What the attack sends goes to these addresses, or comes from them: set apart for benchmarks (RFC 2544, RFC 5180), and nobody
 /// else's here. The ISPs' devices count and drop what goes there.
 pub(super) fn foreign(family: Family) -> (IpAddr, u32) {
@@ -388,13 +477,21 @@ fn spec(family: Family, round_trip: Duration, scene: Scene) -> LabSpec {
         Family::V4 => Families::V4,
         Family::V6 => Families::V6,
     };
+    if scene == Scene::Service {
+        // To servers there is one way, and they know where the clients are.
+        spec.isps.truncate(1);
+        spec.isps[0].routed = true;
+        return spec;
+    }
     for (index, isp) in spec.isps.iter_mut().enumerate() {
         let is_far = scene.has_nearest_link() && index > 0;
-        let round_trip = round_trip + if is_far { DETOUR } else { Duration::ZERO };
-        let one_way_us = round_trip.as_micros() as u64 / 2;
-        if one_way_us > 0 {
-            isp.beyond = Some(LinkShape::new(RATE_BPS, RATE_BPS, one_way_us));
-        }
+        isp.beyond = line(round_trip + if is_far { DETOUR } else { Duration::ZERO });
     }
     spec
+}
+
+/// One that makes this round trip, if it takes any time.
+fn line(round_trip: Duration) -> Option<LinkShape> {
+    let one_way_us = round_trip.as_micros() as u64 / 2;
+    (one_way_us > 0).then(|| LinkShape::new(RATE_BPS, RATE_BPS, one_way_us))
 }

@@ -195,7 +195,7 @@ pub(super) fn lead_lan(access: Access, router: &Namespace) -> Result<()> {
 }
 
 /// The internet sends to the LAN by this ISP.
-pub(super) fn route_lan(
+pub(crate) fn route_lan(
     index: usize,
     family: Family,
     spec: &LabSpec,

@@ -40,8 +40,8 @@ pub(crate) use error::io_error;
 pub use error::{LabError, Result};
 pub use gateway::{Anabranch, Gateway, configuration};
 pub(crate) use lay::{
-    address_wan, host_bits, lan, lan_network, lay_transit, let_forward, server_network, settle,
-    transit, wan,
+    address_wan, host_bits, lan, lan_network, lay_transit, let_forward, route_lan, server_network,
+    settle, transit, wan,
 };
 pub use report::LabReport;
 pub use server::{HttpServer, ZEROS};

@@ -57,7 +57,7 @@ fn chosen(args: &AttackArgs) -> Result<Vec<&'static Attack>, BadInput> {
         .ok_or_else(unknown)
 }
 
-/// The same attack on both gateways, one after the other.
+/// The same attack on all gateways, one after the other.
 fn trials(
     args: &AttackArgs,
     attacks: &[&'static Attack],
@@ -73,7 +73,8 @@ fn trials(
     let subjects = match args.subject {
         AttackSubject::Anabranch => vec![Subject::Anabranch],
         AttackSubject::Nftables => vec![Subject::Nftables],
-        AttackSubject::Both => vec![Subject::Anabranch, Subject::Nftables],
+        AttackSubject::Haproxy => vec![Subject::Haproxy],
+        AttackSubject::All => vec![Subject::Anabranch, Subject::Nftables, Subject::Haproxy],
     };
     let mut trials = Vec::new();
     for &attack in attacks {
@@ -132,6 +133,7 @@ fn word(subject: Subject) -> &'static str {
     match subject {
         Subject::Anabranch => "anabranch",
         Subject::Nftables => "nftables",
+        Subject::Haproxy => "haproxy",
     }
 }
 
