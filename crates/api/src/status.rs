@@ -535,6 +535,36 @@ pub struct ServiceStatus {
     pub policy: String,
     /// In the order of the configuration.
     pub servers: Vec<ServerStatus>,
+    /// What is known of the names of servers.
+    #[serde(default)]
+    pub names: Vec<NameStatus>,
+}
+
+/// What a name of servers stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameStatus {
+    /// What is asked: `A web.internal`.
+    pub question: String,
+    /// How many records were answered last.
+    pub records: usize,
+    /// How long ago that was; none if an earlier daemon heard it, or nobody.
+    pub age_s: Option<u64>,
+    /// What came since then in the place of an answer.
+    pub why: Option<String>,
+}
+
+impl fmt::Display for NameStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            question, records, ..
+        } = self;
+        match (records, self.age_s) {
+            (0, _) => write!(f, "{question}: no records")?,
+            (_, Some(age_s)) => write!(f, "{question}: {records} records of {age_s} s ago")?,
+            (_, None) => write!(f, "{question}: {records} records of an earlier run")?,
+        }
+        self.why.iter().try_for_each(|why| write!(f, ": {why}"))
+    }
 }
 
 /// How a server of a service fares.

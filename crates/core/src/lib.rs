@@ -52,6 +52,7 @@ mod link;
 pub mod maglev;
 pub mod measure;
 pub mod multilink;
+pub mod names;
 mod own;
 pub mod passive;
 mod path_mtu;

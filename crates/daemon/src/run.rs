@@ -161,6 +161,7 @@ async fn open(
         tell_left(GATEWAY, forget_gateway(paths, ids).await);
     }
     if services.is_none() {
+        services::forget(paths);
         let forgotten = anabranch_dataplane::remove(pins, Pinned::Services);
         tell_left(SERVICE, forgotten.map_err(Into::into));
     }

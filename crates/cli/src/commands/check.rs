@@ -7,7 +7,7 @@ use std::path::Path;
 use anabranch_console::output::print;
 use anabranch_console::table::{self, Columns, optional};
 use anabranch_core::rules::{Class, Rule};
-use anabranch_core::{Family, Policy, ServerAt};
+use anabranch_core::{Family, Policy};
 use anabranch_daemon::config::{Config, Configuration, Link, Rate};
 use anabranch_daemon::observe::{
     Desired, LinkView, Netlink, Snapshot, absent_devices, routed_remarks,
@@ -121,7 +121,13 @@ fn services(config: &services::Config) -> String {
             service.name.clone(),
             table::list(&service.listen),
             Policy::Service(service.policy).to_string(),
-            table::list(&service.endpoints().map(ServerAt).collect::<Vec<_>>()),
+            table::list(
+                &service
+                    .written
+                    .iter()
+                    .map(|one| &one.place)
+                    .collect::<Vec<_>>(),
+            ),
         ]);
     }
     format!("services at {}\n\n{columns}", config.devices.join(", "))

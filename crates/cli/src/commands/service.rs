@@ -100,8 +100,13 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
         ]);
     }
     let listen = table::list(&service.listen);
+    let names: String = service
+        .names
+        .iter()
+        .map(|one| format!("   {one}\n"))
+        .collect();
     print(format!(
-        "{name} at {listen}, policy {}\n\n{columns}",
+        "{name} at {listen}, policy {}\n{names}\n{columns}",
         service.policy
     ))
 }

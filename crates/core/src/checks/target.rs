@@ -216,6 +216,20 @@ impl ProbeTarget {
         }
     }
 
+    /// The same of another host and port.
+    pub fn at(&self, at: SocketAddr) -> Self {
+        match self {
+            Self::Dns(_) => Self::Dns(at),
+            Self::Icmp(_) => Self::Icmp(at.ip()),
+            Self::Tcp(_) => Self::Tcp(at),
+            Self::Http(page) => Self::Http(Arc::new(Page {
+                host: at.ip().to_string(),
+                port: at.port(),
+                ..Page::clone(page)
+            })),
+        }
+    }
+
     /// Whether it can be probed over a family; a name can over both.
     pub fn is_of(&self, family: Family) -> bool {
         self.address()

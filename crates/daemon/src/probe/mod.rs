@@ -7,6 +7,7 @@
 //! has to be the expected one.
 
 mod defaults;
+mod names;
 mod page;
 pub(crate) mod tls;
 mod wire;
@@ -19,6 +20,7 @@ use anabranch_core::checks::{Outcome, ProbeTarget};
 use hickory_proto::op::ResponseCode;
 
 pub use defaults::{DEFAULT_TARGETS, RESOLVERS, portal_pages};
+pub(crate) use names::{DNS_PORT, lookup};
 pub use wire::{Answer, Via, ask_for_reset};
 
 /// How long an answer is waited for: a late one still counts, but after this time it says nothing.

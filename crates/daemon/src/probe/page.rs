@@ -10,17 +10,15 @@ use std::time::Instant;
 use anabranch_core::checks::Page;
 
 use futures_util::future::select_ok;
-use hickory_proto::op::{Message, MessageType};
-use hickory_proto::rr::{RData, RecordType};
+use hickory_proto::rr::RecordType;
 use socket2::{Protocol, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpSocket, UdpSocket};
+use tokio::net::TcpSocket;
 
+use super::names::{DNS_PORT, lookup};
 use super::tls;
-use super::wire::{Answer, Via, connect, dns_query, not_asked};
+use super::wire::{Answer, Via, connect, not_asked};
 
-const DNS_PORT: u16 = 53;
-const DNS_ANSWER_BYTES_MAX: usize = 4096;
 /// Maximum length of an answer: more than enough for a page that is made for such requests.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// "Network Authentication Required" (RFC 6585 section 6) comes from a portal. Other errors of this class are the server's own.
@@ -137,34 +135,14 @@ async fn resolve(name: &str, via: &Via) -> io::Result<IpAddr> {
 }
 
 async fn resolve_by(resolver: IpAddr, name: &str, via: &Via) -> io::Result<IpAddr> {
-    let socket = UdpSocket::from_std(via.socket(Type::DGRAM, Protocol::UDP)?.into())?;
-    socket.connect((resolver, DNS_PORT)).await?;
-    let id = rand::random();
     let kind = match via.source {
         IpAddr::V4(_) => RecordType::A,
         IpAddr::V6(_) => RecordType::AAAA,
     };
-    let name = format!("{}.", name.trim_end_matches('.'));
-    socket.send(&dns_query(id, &name, kind)?).await?;
-    let mut datagram = [0; DNS_ANSWER_BYTES_MAX];
-    loop {
-        let length = socket.recv(&mut datagram).await?;
-        let Ok(message) = Message::from_vec(&datagram[..length]) else {
-            continue;
-        };
-        if message.id() != id || message.message_type() != MessageType::Response {
-            continue;
-        }
-        let address = message
-            .answers()
-            .iter()
-            .find_map(|record| match record.data() {
-                RData::A(address) => Some(IpAddr::V4(address.0)),
-                RData::AAAA(address) => Some(IpAddr::V6(address.0)),
-                _ => None,
-            });
-        return address.ok_or_else(|| io::Error::other(format!("{resolver} knows no {name}")));
-    }
+    let message = lookup((resolver, DNS_PORT).into(), name, kind, via).await?;
+    let mut answers = message.answers().iter();
+    let address = answers.find_map(|record| record.data().ip_addr());
+    address.ok_or_else(|| io::Error::other(format!("{resolver} knows no {name}")))
 }
 
 #[cfg(test)]

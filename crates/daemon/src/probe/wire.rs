@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::offset_of;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use etherparse::{
@@ -94,6 +94,20 @@ pub enum Answer {
 }
 
 impl Via {
+    /// By the host's own routes.
+    pub fn of_host(to: IpAddr) -> Self {
+        let source = match to {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self {
+            device: None,
+            source,
+            resolvers: Vec::new(),
+            untracked: false,
+        }
+    }
+
     pub(super) fn socket(&self, kind: Type, protocol: Protocol) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(self.any_port()), kind, Some(protocol))?;
         socket.set_nonblocking(true)?;
@@ -140,15 +154,23 @@ pub(super) async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<Respons
     socket.connect(server).await?;
     let id = rand::random();
     socket
-        .send(&dns_query(id, QUERY_NAME, RecordType::A)?)
+        .send(
+            &dns_query(id, QUERY_NAME, RecordType::A)?
+                .to_vec()
+                .map_err(io::Error::other)?,
+        )
         .await?;
-    let answer = |datagram: &[u8]| dns_answer(datagram, id);
+    let answer = |datagram: &[u8]| dns_answer(datagram, id).map(|answer| answer.response_code());
     Ok(hear(&socket, ANSWER_BYTES_MAX, answer).await)
 }
 
 /// Waits for what is an answer, of which no more than `most` bytes are read, and returns what `answer` says of it. An ICMP error becomes
 /// an error of the socket, and is no answer: anybody on the internet can send one for a port it guesses, while the real answer is under way.
-async fn hear<T>(socket: &UdpSocket, most: usize, answer: impl Fn(&[u8]) -> Option<T>) -> T {
+pub(super) async fn hear<T>(
+    socket: &UdpSocket,
+    most: usize,
+    answer: impl Fn(&[u8]) -> Option<T>,
+) -> T {
     let mut packet = vec![0; most];
     loop {
         match socket.recv(&mut packet).await {
@@ -162,21 +184,21 @@ async fn hear<T>(socket: &UdpSocket, most: usize, answer: impl Fn(&[u8]) -> Opti
     }
 }
 
-pub(super) fn dns_query(id: u16, name: &str, kind: RecordType) -> io::Result<Vec<u8>> {
+pub(super) fn dns_query(id: u16, name: &str, kind: RecordType) -> io::Result<Message> {
     let name = Name::from_ascii(name).map_err(io::Error::other)?;
     let mut message = Message::new();
     message
         .set_id(id)
         .set_recursion_desired(true)
         .add_query(Query::query(name, kind));
-    message.to_vec().map_err(io::Error::other)
+    Ok(message)
 }
 
-/// What the answer says (no error, NXDOMAIN, REFUSED), if it is one.
-fn dns_answer(datagram: &[u8], id: u16) -> Option<ResponseCode> {
+/// The answer to a query, if it is one.
+pub(super) fn dns_answer(datagram: &[u8], id: u16) -> Option<Message> {
     let message = Message::from_vec(datagram).ok()?;
     let is_ours = message.id() == id && message.message_type() == MessageType::Response;
-    is_ours.then(|| message.response_code())
+    is_ours.then_some(message)
 }
 
 /// The kernel repeats a SYN, and what comes then may answer any of them. The kernel's own round trip tells by timestamps
@@ -426,12 +448,14 @@ mod tests {
     #[test]
     fn only_a_response_with_our_id_is_an_answer() {
         let query = dns_query(7, QUERY_NAME, RecordType::A).unwrap();
+        let query = query.to_vec().unwrap();
         assert_eq!(dns_answer(&query, 7), None, "our own query, reflected");
         let reply = Message::error_msg(8, hickory_proto::op::OpCode::Query, ResponseCode::NXDomain)
             .to_vec()
             .unwrap();
         assert_eq!(dns_answer(&reply, 7), None);
-        assert_eq!(dns_answer(&reply, 8), Some(ResponseCode::NXDomain));
+        let said = dns_answer(&reply, 8).map(|answer| answer.response_code());
+        assert_eq!(said, Some(ResponseCode::NXDomain));
         assert_eq!(dns_answer(&reply[..5], 8), None);
     }
 

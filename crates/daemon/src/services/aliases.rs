@@ -1,7 +1,7 @@
 //! Which virtual endpoint a server's packet answers for, if there is no entry that says so.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anabranch_core::{Family, ServerAt};
 use anabranch_dataplane::services::{Listen, Protocol};
@@ -15,9 +15,18 @@ pub(super) struct Answering<'a> {
     pub needs_aliases: bool,
 }
 
-/// As which virtual endpoint each server of a service answers that has packets without an entry; port 0: as its own. If that
-/// cannot be told by a server's packet, why.
-fn aliases_of(service: &Answering<'_>) -> Result<Vec<(Listen, SocketAddr)>, String> {
+/// As which endpoint a server answers cannot be told by its packets.
+#[derive(Debug)]
+pub(super) struct Ambiguous {
+    /// Name of the service.
+    pub service: String,
+    pub server: IpAddr,
+    /// Why.
+    pub problem: String,
+}
+
+/// As which virtual endpoint each server of a service answers that has packets without an entry; port 0: as its own.
+fn aliases_of(service: &Answering<'_>) -> Result<Vec<(Listen, SocketAddr)>, Ambiguous> {
     let mut aliases = Vec::new();
     for protocol in Protocol::ALL {
         for family in Family::ALL {
@@ -37,10 +46,11 @@ fn aliases_of(service: &Answering<'_>) -> Result<Vec<(Listen, SocketAddr)>, Stri
                     0 if is_one_address => 0,
                     port if port != 0 && is_one_port => first.ports[0],
                     _ => {
-                        return Err(format!(
+                        let problem = format!(
                             "{} answers for several virtual endpoints, which its packets do not tell apart",
                             ServerAt(server)
-                        ));
+                        );
+                        return Err(service.ambiguous(server.ip(), problem));
                     }
                 };
                 let alias = SocketAddr::new(first.address, port);
@@ -64,26 +74,31 @@ fn answering(server: SocketAddr, protocol: Protocol) -> Listen {
     }
 }
 
-/// As which virtual endpoints the servers of all services answer, where there is no entry. If that cannot be told, the name of a
-/// service and why.
+impl Answering<'_> {
+    fn ambiguous(&self, server: IpAddr, problem: String) -> Ambiguous {
+        Ambiguous {
+            service: self.name.to_owned(),
+            server,
+            problem,
+        }
+    }
+}
+
+/// As which virtual endpoints the servers of all services answer, where there is no entry.
 pub(super) fn aliases(
     services: &[Answering<'_>],
-) -> Result<BTreeMap<Listen, SocketAddr>, (String, String)> {
+) -> Result<BTreeMap<Listen, SocketAddr>, Ambiguous> {
     let mut all = BTreeMap::new();
     for service in services.iter().filter(|service| service.needs_aliases) {
-        let refused = |problem| (service.name.to_owned(), problem);
-        let aliases = aliases_of(service).map_err(refused)?;
+        let aliases = aliases_of(service)?;
         for other in services.iter().filter(|other| other.name != service.name) {
             let mut theirs = (other.servers.iter())
                 .flat_map(|server| Protocol::ALL.map(|protocol| answering(*server, protocol)));
             let shared =
                 theirs.find(|theirs| aliases.iter().any(|(ours, _)| ours.overlaps(theirs)));
-            if let Some(shared) = shared {
-                let problem = format!(
-                    "{} is a server of service.{}, too",
-                    shared.address, other.name
-                );
-                return Err(refused(problem));
+            if let Some(Listen { address, .. }) = shared {
+                let problem = format!("{address} is a server of service.{}, too", other.name);
+                return Err(service.ambiguous(address, problem));
             }
         }
         all.extend(aliases);

@@ -1,7 +1,7 @@
 //! Checks of servers: a server that fails its check gets no new connections.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anabranch_core::Family;
 use anabranch_core::checks::{Ask, AskId, Check, Health, Outcome};
@@ -133,16 +133,7 @@ impl ServicesRole {
 
     /// Runs a test, which leaves by the host's own routes as the connections do.
     fn test(&self, ask: Ask<Subject>) -> impl Future<Output = Outcome> + Send + 'static {
-        let any: IpAddr = match ask.subject.1 {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let via = Via {
-            device: None,
-            source: any,
-            resolvers: Vec::new(),
-            untracked: false,
-        };
+        let via = Via::of_host(ask.subject.1.ip());
         let about = about(&ask.subject);
         make_test(
             ask.test,

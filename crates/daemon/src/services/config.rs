@@ -2,6 +2,7 @@
 
 mod choosing;
 mod endpoints;
+mod resolvers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,12 +16,13 @@ use anabranch_dataplane::services::{Forwarding, Listen, Protocol};
 use anabranch_policy::abi::{MAX_SERVICES, PASSING_MAX, Secret, Ties, Without};
 use serde::Deserialize;
 
-use super::aliases::{Answering, aliases};
-use super::members::{Member, ServerTable, ServiceCheckTable, members};
+use super::aliases::{Ambiguous, Answering, aliases};
+use super::members::{Member, ServerCheck, ServerTable, ServiceCheckTable, Written, written};
 use super::unknown::Unknown;
-use crate::config::{self, Claim, SERVICE, SERVICES, check_claims, claim};
+use crate::config::{self, Claim, SERVICE, SERVICES, check_claims, claim, is_of_one_host};
 use choosing::choosing;
 use endpoints::{endpoints, is_tunnel};
+use resolvers::resolvers;
 
 const NAME_CHARS_MAX: usize = 32;
 /// Places for connections of all services: half of the least are for those that are not established.
@@ -57,7 +59,13 @@ pub struct Service {
     pub name: String,
     /// Virtual endpoints, at which clients reach it.
     pub listen: Vec<Listen>,
-    /// Servers, each reachable from this host.
+    /// Servers as they are written, by address or name.
+    pub written: Vec<Written>,
+    /// Who resolves names; empty: the resolvers of this host.
+    pub resolvers: Vec<SocketAddr>,
+    /// What each server has to pass.
+    pub check: ServerCheck,
+    /// Servers, each reachable from this host: those with an address, and what names stand for.
     pub servers: Vec<Member>,
     /// How connections are distributed over the servers.
     pub policy: ServerPolicy,
@@ -120,6 +128,15 @@ impl Sorry {
 }
 
 impl Service {
+    /// Families of its servers.
+    pub fn families(&self) -> impl Iterator<Item = Family> {
+        let is_called = |family: &Family| {
+            let mut listen = self.listen.iter();
+            is_tunnel(self.forwarding) || listen.any(|one| Family::from(one.address) == *family)
+        };
+        Family::ALL.into_iter().filter(is_called)
+    }
+
     /// The endpoints of its servers, in the order written.
     pub fn endpoints(&self) -> impl Iterator<Item = SocketAddr> {
         self.servers.iter().map(|server| server.endpoint)
@@ -170,6 +187,7 @@ struct CommonTable {
 struct ServiceTable {
     listen: OneOrMore,
     servers: Vec<ServerTable>,
+    resolver: Option<config::OneOrMore>,
     policy: Option<String>,
     ties: Option<String>,
     window: Option<Span>,
@@ -257,14 +275,35 @@ impl Config {
                 ports: config.nat.ports,
             }),
         };
+        no_server_is_called(&source, &config)?;
         match config.aliases() {
             Ok(_) => Ok(config),
-            Err((name, problem)) => Err(source.bad(&[SERVICE, &name, "unknown"], problem)),
+            Err(Ambiguous {
+                service, problem, ..
+            }) => Err(source.bad(&[SERVICE, &service, "unknown"], problem)),
         }
     }
 
-    /// As which virtual endpoints servers answer where there is no entry, or the name of a service of which that cannot be told, and why.
-    pub(super) fn aliases(&self) -> Result<BTreeMap<Listen, SocketAddr>, (String, String)> {
+    /// Why nothing at an endpoint can be a server: "it is" that.
+    pub(super) fn refusal(&self, at: SocketAddr) -> Option<String> {
+        if !is_of_one_host(at.ip()) {
+            return Some("not the address of one host".to_owned());
+        }
+        let ports = match at.port() {
+            0 => [1, u16::MAX],
+            port => [port; 2],
+        };
+        let is_called = |listen: &Listen| listen.address == at.ip() && listen.overlaps_ports(ports);
+        let mut services = self.services.iter();
+        let of = services.find(|service| service.listen.iter().any(is_called))?;
+        Some(format!(
+            "the virtual endpoint of service.{}, not a server",
+            of.name
+        ))
+    }
+
+    /// As which virtual endpoints servers answer where there is no entry.
+    pub(super) fn aliases(&self) -> Result<BTreeMap<Listen, SocketAddr>, Ambiguous> {
         let answering = self
             .services
             .iter()
@@ -359,10 +398,19 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     let choosing = choosing(&table, forwarding).map_err(refused)?;
     let is_of_tcp = listen.iter().any(|one| one.protocol == Protocol::Tcp);
     let asked = (if is_of_tcp { "tcp" } else { "icmp" }, listen[0].ports[0]);
-    let servers = members(source, &name, &table.servers, &table.check, asked)?;
+    let written = written(source, &name, &table.servers)?;
+    let resolvers = resolvers(table.resolver.as_ref(), &written).map_err(refused)?;
+    let check = table.check.read(source, &name, asked)?;
+    let fixed = written
+        .iter()
+        .filter_map(|one| Some((one, one.place.endpoint()?)));
+    let servers = fixed.map(|(one, at)| one.member(at, &check)).collect();
     Ok(Service {
         name,
         listen,
+        written,
+        resolvers,
+        check,
         servers,
         policy: choosing.policy,
         ties: choosing.ties,
@@ -379,7 +427,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     })
 }
 
-/// Refuses a virtual endpoint that another service has, or that is a server of some service.
+/// Refuses a virtual endpoint that another service has.
 fn no_endpoint_twice(source: &Source<'_>, services: &[Service]) -> Result<(), BadInput> {
     let called = |service: &'_ Service| {
         let name = service.name.clone();
@@ -394,21 +442,17 @@ fn no_endpoint_twice(source: &Source<'_>, services: &[Service]) -> Result<(), Ba
             return Err(source.bad(&[SERVICE, name, "listen"], problem));
         }
     }
-    for service in services {
-        for server in service.endpoints() {
-            let ports = match server.port() {
-                0 => [1, u16::MAX],
-                port => [port; 2],
-            };
-            let is_called =
-                |listen: &Listen| listen.address == server.ip() && listen.overlaps_ports(ports);
-            if let Some((_, of)) = all.iter().find(|(listen, _)| is_called(listen)) {
-                let problem = format!(
-                    "{} is the virtual endpoint of service.{of}, not a server",
-                    ServerAt(server)
-                );
-                return Err(source.bad(&[SERVICE, &service.name, "servers"], problem));
-            }
+    Ok(())
+}
+
+/// Refuses a server that is a virtual endpoint.
+fn no_server_is_called(source: &Source<'_>, config: &Config) -> Result<(), BadInput> {
+    for service in &config.services {
+        let mut endpoints = service.endpoints();
+        let refused = endpoints.find_map(|at| Some((at, config.refusal(at)?)));
+        if let Some((at, why)) = refused {
+            let problem = format!("{} is {why}", ServerAt(at));
+            return Err(source.bad(&[SERVICE, &service.name, "servers"], problem));
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ mod among;
 mod checked;
 mod config;
 mod members;
+mod named;
 mod places;
 mod role;
 mod slow;
@@ -28,7 +29,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anabranch_api::Paths;
-use anabranch_core::{self as core, ServerPolicy, passive::Passive};
+use anabranch_core::{self as core, ServerPolicy, Time, passive::Passive};
 use anabranch_dataplane::services::{ServerId, ServerPath, ServiceId, Services, Sweeper, Swept};
 use anyhow::Context;
 use tokio::task::JoinHandle;
@@ -41,7 +42,9 @@ use crate::observe::{Monitor, Netlink};
 use crate::shell::Shell;
 use checked::Subject;
 pub use config::{Config, Service};
-pub use members::Member;
+pub use members::{Member, Place};
+use named::Naming;
+pub(crate) use named::forget;
 use unknown::Unknown;
 use ways::Missing;
 pub(crate) use ways::check;
@@ -120,12 +123,14 @@ pub(crate) struct ServicesRole {
     placed: BTreeMap<String, Placed>,
     /// By name, of services whose policy goes by them.
     windows: BTreeMap<String, Window>,
+    /// The names of servers.
+    naming: Naming,
 }
 
 impl ServicesRole {
     /// Nothing is written or changed yet.
     pub(crate) fn new(
-        config: Config,
+        mut config: Config,
         paths: &Paths,
         (mut plane, adopted): (Services, bool),
         host: Host,
@@ -133,8 +138,11 @@ impl ServicesRole {
         if adopted {
             tracing::info!("took over the connections of an earlier run");
         }
+        let mut naming = Naming::recall(paths, adopted);
+        naming.apply(Time::ZERO, &mut config);
         Ok(Self {
             shell: Shell::new(paths.instance(), adopted),
+            naming,
             checks: checked::checks(&config, &plane)?,
             config,
             sweeper: Some(plane.sweeper().context("data path")?),

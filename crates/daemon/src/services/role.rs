@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::checked::{self, subject};
+use super::checked::subject;
 use super::config::{Config, Service};
 use super::{Ended, SWEEP, ServicesRole, Sweeping, WATCH, ways};
 use crate::attaching::attach_to;
@@ -127,6 +127,7 @@ impl ServicesRole {
             listen: service.listen.iter().map(Listen::to_string).collect(),
             policy: Policy::Service(service.policy).to_string(),
             servers: servers.collect(),
+            names: self.name_status(service),
         })
     }
 
@@ -227,7 +228,9 @@ impl Role for ServicesRole {
         let not_made = self.checks.not_made().map(|((service, server), words)| {
             format!("service {service}: server {}: {words}", ServerAt(*server))
         });
-        lost.chain(not_made).chain(self.shell.standing()).collect()
+        let names = self.name_troubles();
+        let troubles = lost.chain(not_made).chain(names);
+        troubles.chain(self.shell.standing()).collect()
     }
 
     async fn event(&mut self) -> anyhow::Result<()> {
@@ -237,6 +240,7 @@ impl Role for ServicesRole {
                 self.shell.look_soon();
             }
             done = self.checks.done() => self.tested(done?)?,
+            heard = self.naming.heard() => self.heard(heard?),
             swept = swept(&mut self.sweeping) => {
                 self.sweeping = None;
                 let (sweeper, swept) = swept?;
@@ -261,7 +265,9 @@ impl Role for ServicesRole {
     fn turn_at(&self) -> Instant {
         let test = self.checks.next_timeout();
         let test = test.map(|test| self.shell.instant(test));
-        let due = [test, self.window_ends()].into_iter().flatten();
+        let name = self.naming.names.next_timeout();
+        let name = name.map(|name| self.shell.instant(name));
+        let due = [test, name, self.window_ends()].into_iter().flatten();
         due.fold(self.sweep_at.min(self.watch_at), Instant::min)
     }
 
@@ -272,6 +278,7 @@ impl Role for ServicesRole {
         if Instant::now() >= self.watch_at {
             self.watch()?;
         }
+        self.ask_names();
         self.make_tests();
         self.end_windows()?;
         if Instant::now() >= self.sweep_at {
@@ -320,8 +327,7 @@ impl Role for ServicesRole {
         }
         self.config = config;
         self.adopt_windows();
-        self.checks
-            .set(self.shell.now(), checked::wanted(&self.config));
+        self.find_servers();
         self.look().await?;
         tracing::info!(
             "configuration reloaded: {} services",
@@ -333,6 +339,7 @@ impl Role for ServicesRole {
     }
 
     async fn close(self) -> anyhow::Result<()> {
+        self.naming.forget();
         self.plane.close().context("detach the services")
     }
 }

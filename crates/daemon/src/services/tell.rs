@@ -61,7 +61,8 @@ impl ServicesRole {
                 gauges.target.iter().any(|one| one.active() > 0)
             })
         };
-        let found = places(&known, &wanted, is_in_use).with_context(|| {
+        let found = places(&known, &wanted, is_in_use).into_iter();
+        let found: Vec<u16> = found.collect::<Option<_>>().with_context(|| {
             format!("{SERVICE}: services that are gone still have connections, and there is no room beside them")
         })?;
         for (name, &id) in wanted.iter().zip(&found) {
@@ -87,12 +88,18 @@ impl ServicesRole {
             .collect();
         let is_in_use = |place: usize| gauges.target[place].active() > 0;
         let wanted: Vec<SocketAddr> = service.endpoints().collect();
-        let found = places(&endpoints, &wanted, is_in_use).with_context(|| {
-            format!("{SERVICE}.{}: servers that are gone still have connections, and there is no room beside them", service.name)
-        })?;
+        let found = places(&endpoints, &wanted, is_in_use);
+        if found.contains(&None) {
+            self.shell.report_and_retry(&format!(
+                "{SERVICE}.{}: servers that are gone still have connections, and there is no room for all others beside them",
+                service.name
+            ));
+        }
         let former = self.placed.remove(&service.name);
         let mut servers = BTreeMap::new();
-        for (endpoint, server) in wanted.into_iter().zip(found.into_iter().map(ServerId)) {
+        let placed = wanted.into_iter().zip(found);
+        let placed = placed.filter_map(|(endpoint, place)| Some((endpoint, ServerId(place?))));
+        for (endpoint, server) in placed {
             let before = known[server.index()].filter(|one| one.endpoint == endpoint);
             let opened = gauges.target[server.index()].opened;
             let was = former.as_ref().and_then(|one| one.servers.get(&endpoint));

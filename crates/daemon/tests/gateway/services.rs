@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 
 use crate::rig::*;
 
+mod names;
 mod operated;
 
 anabranch_testbed::in_both_families!(

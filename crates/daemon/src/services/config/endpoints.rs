@@ -9,21 +9,27 @@ use anabranch_dataplane::services::{Forwarding, Listen};
 
 use super::{ForwardingWord, Refused, ServiceTable};
 use crate::config::is_of_one_host;
+use crate::services::members::Place;
 
 /// The virtual endpoints and the forwarding, which suit each other and the servers.
 pub(super) fn endpoints(table: &ServiceTable) -> Result<(Vec<Listen>, Forwarding), Refused> {
     let listen = table.listen.to_vec();
-    let servers: Vec<SocketAddr> = table.servers.iter().map(|server| server.at).collect();
-    some_of_each(&listen, &servers)?;
+    let places: Vec<&Place> = table.servers.iter().map(|server| &server.at).collect();
+    let servers = places.iter().filter_map(|place| place.endpoint());
+    let servers: Vec<SocketAddr> = servers.collect();
+    some_of_each(&listen, &places)?;
     of_one_host(&listen, &servers)?;
     let forwarding = forwarding(table).map_err(|problem| ("gue_port", problem.to_owned()))?;
-    no_server_twice(&listen, &servers, forwarding)?;
-    a_server_for_each(&listen, &servers, forwarding)?;
-    ports_that_stay(&listen, &servers, forwarding)?;
+    no_server_twice(&places)?;
+    a_family_of_each(&listen, &servers, forwarding)?;
+    if servers.len() == places.len() {
+        a_server_for_each(&listen, &servers, forwarding)?;
+    }
+    ports_that_stay(&listen, &places, forwarding)?;
     Ok((listen, forwarding))
 }
 
-fn some_of_each(listen: &[Listen], servers: &[SocketAddr]) -> Result<(), Refused> {
+fn some_of_each(listen: &[Listen], servers: &[&Place]) -> Result<(), Refused> {
     if listen.is_empty() {
         return Err(("listen", "one endpoint is wanted at least".to_owned()));
     }
@@ -63,22 +69,28 @@ fn forwarding(table: &ServiceTable) -> Result<Forwarding, &'static str> {
     }
 }
 
-fn no_server_twice(
+fn no_server_twice(places: &[&Place]) -> Result<(), Refused> {
+    let mut numbered = places.iter().enumerate();
+    match numbered.find(|(i, place)| places[..*i].contains(place)) {
+        None => Ok(()),
+        Some((_, place)) => Err(("servers", format!("{place} is there twice"))),
+    }
+}
+
+fn a_family_of_each(
     listen: &[Listen],
     servers: &[SocketAddr],
     forwarding: Forwarding,
 ) -> Result<(), Refused> {
-    for (i, server) in servers.iter().enumerate() {
-        let at = ServerAt(*server);
-        if servers[..i].contains(server) {
-            return Err(("servers", format!("{at} is there twice")));
-        }
-        if !listen.iter().any(|one| serves(server, one, forwarding)) {
+    let is_called = |server: &&SocketAddr| listen.iter().any(|one| serves(server, one, forwarding));
+    match servers.iter().find(|server| !is_called(server)) {
+        None => Ok(()),
+        Some(server) => {
+            let at = ServerAt(*server);
             let problem = format!("{at} is of another family than every endpoint of `listen`");
-            return Err(("servers", problem));
+            Err(("servers", problem))
         }
     }
-    Ok(())
 }
 
 fn a_server_for_each(
@@ -103,26 +115,26 @@ fn serves(server: &SocketAddr, listen: &Listen, forwarding: Forwarding) -> bool 
 /// Only NAT changes the port that clients called.
 fn ports_that_stay(
     listen: &[Listen],
-    servers: &[SocketAddr],
+    places: &[&Place],
     forwarding: Forwarding,
 ) -> Result<(), Refused> {
     if forwarding == Forwarding::Nat {
         return Ok(());
     }
     let ports: BTreeSet<[u16; 2]> = listen.iter().map(|one| one.ports).collect();
-    let keeps_port =
-        |server: &SocketAddr| server.port() == 0 || ports.iter().eq([&[server.port(); 2]]);
-    match servers.iter().find(|server| !keeps_port(server)) {
-        None => Ok(()),
-        Some(server) => Err((
-            "servers",
-            format!(
-                "{server}: {} leaves the port that clients called: write \"{}\"",
-                in_file(forwarding),
-                ServerAt(SocketAddr::new(server.ip(), 0))
-            ),
-        )),
-    }
+    let is_called = |port| port == 0 || ports.iter().eq([&[port; 2]]);
+    let keeps_port = |place: &&&Place| place.port().is_some_and(is_called);
+    let Some(other) = places.iter().find(|place| !keeps_port(place)) else {
+        return Ok(());
+    };
+    let alone = match other {
+        Place::Endpoint(at) => at.ip().to_string(),
+        Place::Host { name, .. } => name.clone(),
+        Place::Service(_) => "NAME".to_owned(),
+    };
+    let word = in_file(forwarding);
+    let problem = format!("{other}: {word} leaves the port that clients called: write \"{alone}\"");
+    Err(("servers", problem))
 }
 
 /// Whether it carries either family in either.

@@ -108,6 +108,19 @@ fn a_server_without_a_port_keeps_the_one_called_and_is_checked_at_the_first() {
 }
 
 #[test]
+fn resolvers_are_written_with_and_without_a_port() {
+    let text = format!("{WEB}{DEVICES}resolver = [\"10.0.0.2\", \"[fd00::2]:5353\"]\n");
+    let text = text.replace("10.0.0.11:80", "web.internal:80");
+    let service = read(&text).unwrap().services.unwrap().services.remove(0);
+    let resolvers = service.resolvers.iter().map(ToString::to_string);
+    assert_eq!(
+        resolvers.collect::<Vec<_>>(),
+        ["10.0.0.2:53", "[fd00::2]:5353"]
+    );
+    assert_eq!(service.servers, []);
+}
+
+#[test]
 fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
     let with = |from: &str, to: &str| format!("{WEB}{DEVICES}").replace(from, to);
     let server = "[\"10.0.0.11:80\"]";
@@ -152,6 +165,38 @@ fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
         (
             with(server, "[\"203.0.113.10\"]"),
             "203.0.113.10 is the virtual endpoint of service.web, not a server",
+        ),
+        (
+            with(server, "[\"10.0.0.256:80\"]"),
+            "service.web.servers[0] = \"10.0.0.256:80\": write \"10.0.0.11:80\"",
+        ),
+        (
+            with(server, "[\"web.internal:http\"]"),
+            "service.web.servers[0] = \"web.internal:http\": write \"10.0.0.11:80\"",
+        ),
+        (
+            with(server, "[\"web.internal:80\", \"WEB.internal.:80\"]"),
+            "web.internal:80 is there twice",
+        ),
+        (
+            with(server, "[{ at = \"srv:_http._tcp.web\", weight = 2 }]"),
+            "service.web.servers[0].weight = 2: SRV records have weights of their own",
+        ),
+        (
+            format!("{WEB}resolver = \"10.0.0.2\"\n{DEVICES}"),
+            "service.web.resolver = \"10.0.0.2\": every server has an address; leave it out",
+        ),
+        (
+            with(server, "[\"web\"]\nresolver = \"ns.internal\""),
+            "service.web.resolver = \"ns.internal\": write its address",
+        ),
+        (
+            with(server, "[\"web:8080\"]\nforwarding = \"direct\""),
+            "web:8080: forwarding = \"direct\" leaves the port that clients called: write \"web\"",
+        ),
+        (
+            with(server, "[\"srv:_http._tcp.web\"]\nforwarding = \"tunnel\""),
+            "srv:_http._tcp.web: forwarding = \"tunnel\" leaves the port that clients called",
         ),
         (
             with(server, "[{ at = \"10.0.0.11:80\", weight = 1001 }]"),
@@ -268,7 +313,7 @@ fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
         ),
         (
             with("devices", "device"),
-            "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, policy, ties, window, load_bound, secret, on_failure, unknown, insert_limit, sorry, slow_start, forwarding, gue_port, check, devices",
+            "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, resolver, policy, ties, window, load_bound, secret, on_failure, unknown, insert_limit, sorry, slow_start, forwarding, gue_port, check, devices",
         ),
         (
             format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),
