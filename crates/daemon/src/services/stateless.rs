@@ -35,12 +35,24 @@ impl ServicesRole {
         members: &[Option<Member>],
     ) -> anyhow::Result<()> {
         let by_rows = service.unknown.goes_by_rows();
-        let rows = by_rows.then(|| service.policy.rows(members)).flatten();
+        let members = by_whole_weights(service, members);
+        let rows = by_rows.then(|| service.policy.rows(&members)).flatten();
         let set = self
             .plane
             .set_rows(id, family, rows.as_deref(), FORMER_LASTS);
         Ok(set?)
     }
+}
+
+/// As the file has their weights: if rows changed while weights rise, connections without an entry would move at each step.
+fn by_whole_weights(service: &Service, members: &[Option<Member>]) -> Vec<Option<Member>> {
+    let whole = |member: Member| {
+        let mut servers = service.servers.iter();
+        let written = servers.find(|one| one.endpoint == member.endpoint);
+        let weight = written.map_or(member.weight, |one| one.weight);
+        Member { weight, ..member }
+    };
+    members.iter().map(|member| member.map(whole)).collect()
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ impl Loaded {
         for (number, is_former) in [false, true].into_iter().enumerate() {
             let place = service_rows_place(SERVICE.0, family, is_former);
             match rows {
-                Some(rows) => self.rows.insert(place, &*rows[number], 0)?,
+                Some(rows) => self.rows.insert(place, rows[number].as_ref(), 0)?,
                 // It may have had none.
                 None => drop(self.rows.remove(&place)),
             }

@@ -1,7 +1,17 @@
 use std::path::Path;
+use std::time::Duration;
 
+use anabranch_core::Family;
+use anabranch_core::served::Served;
+use anabranch_dataplane::services::ServerId;
+use tokio::time::Instant;
+
+use super::super::PlacedServer;
+use super::super::among::members;
 use super::super::config::Config;
 use super::super::unknown::INSERT_LIMIT;
+use super::super::ways::Missing;
+use super::by_whole_weights;
 use crate::config::Configuration;
 
 /// A service of these endpoints and servers.
@@ -104,4 +114,42 @@ fn what_a_servers_packet_does_not_tell_is_refused() {
         read(&text.replace(HASH, "")).unwrap();
     }
     read(&other("[\"10.0.0.11:8081\"]")).unwrap();
+}
+
+#[test]
+fn hashes_lead_where_they_did_while_the_weight_of_a_server_rises() {
+    let servers = r#"[{ at = "10.0.0.11:80", weight = 3 }, "10.0.0.12:80"]"#;
+    let more = format!("{HASH}\npolicy = \"WLC\"\nslow_start = \"100s\"");
+    let config = read(&service("web", WEB, servers, &more)).unwrap();
+    let service = &config.services[0];
+    let rows_after = |rising: Option<Duration>| {
+        let placed = service.endpoints().zip(0..).map(|(endpoint, id)| {
+            let server = PlacedServer {
+                id: ServerId(id),
+                opened_before: 0,
+                way: Err(Missing::Route),
+                is_drained: false,
+                is_used: true,
+                up_since: rising
+                    .filter(|_| id == 0)
+                    .map(|since| Instant::now() - since),
+                passive: Default::default(),
+                is_dead: false,
+            };
+            (endpoint, server)
+        });
+        let among = members(service, &placed.collect(), Family::V4, |_| {
+            Served::default()
+        });
+        let weights: Vec<u32> = among.iter().flatten().map(|one| one.weight).collect();
+        let rows = service.policy.rows(&by_whole_weights(service, &among));
+        (weights, rows)
+    };
+    let (weights, rows) = rows_after(None);
+    assert_eq!(weights, [3, 1]);
+    for (since_s, rising) in [(0, [6, 20]), (50, [33, 20])] {
+        let (weights, rows_now) = rows_after(Some(Duration::from_secs(since_s)));
+        assert_eq!(weights, rising);
+        assert!(rows_now == rows, "after {since_s} s");
+    }
 }

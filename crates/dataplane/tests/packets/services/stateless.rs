@@ -118,6 +118,17 @@ impl Rig {
             .unwrap();
     }
 
+    /// No connection has room from here on.
+    fn fill_table(&self) {
+        let mut connections = self.connections();
+        let of_nobody = (0..).map(|number: u32| FlowKey {
+            local: IpAddr::from(number.to_be_bytes()).into(),
+            ..FlowKey::default()
+        });
+        let mut inserted = of_nobody.map(|key| connections.insert(key, Connection::default(), 0));
+        assert!(inserted.any(|one| one.is_err()));
+    }
+
     /// Sends a client's packet, which has no entry.
     #[track_caller]
     pub(super) fn sends_without_entry(&mut self, frame: Vec<u8>, because: &str) -> Seen {
@@ -234,6 +245,36 @@ fn packets_of_no_connection_go_where_the_service_says() {
                 assert_eq!((ran.action, reason.as_str()), expected, "{says:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_finds_no_room_goes_by_the_hash_if_others_do() {
+    for (says, expected) in [
+        (Unknown::Host, (TC_ACT_SHOT, "table-full")),
+        (Unknown::Drop, (TC_ACT_SHOT, "table-full")),
+        (Unknown::Hash, (TC_ACT_REDIRECT, "hashed")),
+        (Unknown::Peer, (TC_ACT_REDIRECT, "hashed")),
+    ] {
+        let mut rig = Rig::without_entries(says);
+        rig.limit_entries(0);
+        rig.fill_table();
+        let entries = rig.entries();
+        for family in Family::ALL {
+            let (from, to) = (client(family, 4000), web(family));
+            for flags in ["S", "S", "A"] {
+                let (ran, reason) = rig.send(&tcp(from, to, flags, 1, 0).frame());
+                if says == Unknown::Hash || says == Unknown::Peer {
+                    let led = Rows::of(family, &[0, 1, 2]).server(from, to);
+                    assert_eq!(read(&ran.packet).dst(), led);
+                }
+                if flags == "S" {
+                    assert_eq!((ran.action, reason.as_str()), expected, "{says:?}");
+                }
+            }
+            assert_eq!(rig.live(family, 0), 0);
+        }
+        assert_eq!(rig.entries(), entries);
     }
 }
 
