@@ -2,13 +2,14 @@
 /*
  * Services: servers behind virtual addresses. `service` is attached at the ingress of the devices over which clients and servers
  * are reached, `service_layer3` at that of devices without Ethernet, before the gateway if there is one. Packets of no service go
- * on to the next program. `sweep_connections` is not attached; user space runs it.
+ * on to the next program. The other programs are not attached; user space runs them: `explain_service` answers which server a
+ * client would get, `sweep_connections` keeps the table clean.
  */
 #include <linux/if_packet.h>
 
 #include "lib/packet/answer.h"
 #include "lib/packet/fate.h"
-#include "lib/service/serve.h"
+#include "lib/service/explain.h"
 
 static const __u8 fate_of[AB_SERVICE_REASON_COUNT] = {
 #define AB_SERVICE_REASON_FATE(name, fate, words) [AB_SERVICE_REASON_##name] = AB_##fate,
@@ -68,6 +69,21 @@ SEC("classifier")
 int service_layer3(struct __sk_buff *skb)
 {
 	return arrive(skb, 0);
+}
+
+/* The answer is written over the packet, after the headers that the question was about. */
+SEC("classifier")
+int explain_service(struct __sk_buff *skb)
+{
+	struct service_room *room = service_room();
+	struct ab_explanation *answer = service_explanation();
+	if (!room || !answer)
+		return TC_ACT_SHOT;
+	__builtin_memset(answer, 0, sizeof(*answer));
+	answer->link = answer->class = AB_NO_TARGET;
+	answer->reason = explain_connection(skb, room, answer);
+	__u32 header = ip_header_of(room->packet.family);
+	return bpf_skb_store_bytes(skb, ETH_HLEN + header + sizeof(struct tcphdr), answer, sizeof(*answer), 0);
 }
 
 SEC("raw_tp/sweep_connections")

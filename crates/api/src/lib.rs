@@ -16,7 +16,7 @@ pub use anabranch_core::{
 };
 pub use client::{Client, ClientError};
 pub use messages::{
-    Explained, LinkAction, Misread, PassedRule, Request, Response, ServerAction, VERSION,
+    Explained, LinkAction, Misread, PassedRule, Request, Response, Served, ServerAction, VERSION,
     from_line, to_line, to_line_of,
 };
 pub use paths::Paths;

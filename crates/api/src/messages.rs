@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::Status;
+use crate::{ServiceStatus, Status};
 
 /// Of the control protocol. It counts up when a message of an older command or daemon would be misread.
 pub const VERSION: u32 = 4;
@@ -34,6 +34,17 @@ pub enum Request {
         from: SocketAddr,
         /// The remote end.
         to: SocketAddr,
+        /// Its protocol.
+        proto: Proto,
+    },
+    /// Which server of a service a client's connection has or would get, and why: asks the loaded program.
+    ExplainService {
+        /// As in the configuration.
+        service: String,
+        /// The client's end.
+        client: SocketAddr,
+        /// Which endpoint of the service it calls; none: the first of its family and protocol.
+        called: Option<SocketAddr>,
         /// Its protocol.
         proto: Proto,
     },
@@ -112,6 +123,8 @@ pub enum Response {
     },
     /// Where a packet would go.
     Explanation(Box<Explained>),
+    /// Which server a connection gets.
+    Served(Box<Served>),
     /// The order is carried out.
     Done,
     /// The request cannot be fulfilled; nothing was changed.
@@ -137,6 +150,21 @@ pub struct Explained {
     pub granularity: String,
     /// The rules before that of the class. None, if the flow exists: it stays in the class that it was opened in.
     pub passed: Vec<PassedRule>,
+}
+
+/// Which server a connection has or would get, and the service as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Served {
+    /// The endpoint that is called.
+    pub called: SocketAddr,
+    /// Where the server listens; none: no server takes it.
+    pub server: Option<SocketAddr>,
+    /// Why that one, or why none.
+    pub why: String,
+    /// The connection is open already.
+    pub bound: bool,
+    /// The service, with what keeps servers from taking connections.
+    pub service: ServiceStatus,
 }
 
 /// A rule that does not match.

@@ -123,7 +123,7 @@ A line of flows.txt is a flow, and may say which rule is to take it; # begins a 
     ///
     /// Known where a policy learns it from flows: `passive`, or that key of a tuple.
     Prefixes(PrefixesArgs),
-    /// Ask the loaded program which link a new flow would take, and why
+    /// Ask the loaded program which link a new flow would take, or which server a client would get, and why
     ///
     /// The program in the kernel answers, from its present state. Nothing is bound, counted or sent.
     Explain(ExplainArgs),
@@ -236,14 +236,26 @@ pub struct PrefixesArgs {
 #[command(after_help = "Examples:
   anabranch explain --from 192.168.1.20 --to 93.184.216.34:443
   anabranch explain --from 192.168.1.20:5060 --to 203.0.113.7:5060 --proto udp --json
-  anabranch explain --from fd00::20 --to [2001:db8::7]:443")]
+  anabranch explain --from fd00::20 --to [2001:db8::7]:443
+  anabranch explain --service web 198.51.100.7:40000")]
 pub struct ExplainArgs {
     /// LAN host; without a port, one of those that clients take
-    #[arg(long, value_name = "A[:P]", value_parser = source)]
-    pub from: SocketAddr,
-    /// Destination
-    #[arg(long, value_name = "B:P", value_parser = destination)]
-    pub to: SocketAddr,
+    #[arg(long, value_name = "A[:P]", value_parser = source, required_unless_present = "service")]
+    pub from: Option<SocketAddr>,
+    /// Destination; of a client of a service, which of its endpoints, or the first
+    #[arg(long, value_name = "B:P", value_parser = destination, required_unless_present = "service")]
+    pub to: Option<SocketAddr>,
+    /// The service that a client calls
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "client",
+        conflicts_with = "from"
+    )]
+    pub service: Option<String>,
+    /// The client of a service; without a port, one of those that clients take
+    #[arg(value_name = "CLIENT[:P]", value_parser = source, requires = "service")]
+    pub client: Option<SocketAddr>,
     /// Transport
     #[arg(long, default_value = "tcp")]
     pub proto: ExplainProto,
@@ -377,6 +389,31 @@ mod tests {
     }
 
     #[test]
+    fn explain_is_about_a_flow_or_about_a_client_of_a_service() {
+        for line in [
+            "--service web 198.51.100.7",
+            "--service web 198.51.100.7:5 --to 203.0.113.10:80",
+        ] {
+            assert!(
+                parse(&format!("anabranch explain {line}")).is_ok(),
+                "{line}"
+            );
+        }
+        for line in [
+            "",
+            "198.51.100.7",
+            "--service web",
+            "--from 10.0.0.2 --service web 198.51.100.7",
+            "--to 1.1.1.1:53 198.51.100.7",
+        ] {
+            assert!(
+                parse(&format!("anabranch explain {line}")).is_err(),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
     fn a_source_may_leave_the_port_out_and_a_destination_may_not() {
         let Command::Explain(args) =
             parse("anabranch explain --from 10.0.0.2 --to 1.1.1.1:53 --proto udp")
@@ -385,7 +422,8 @@ mod tests {
         else {
             panic!("not explain")
         };
-        assert_eq!((args.from.port(), args.to.port()), (CLIENT_PORT, 53));
+        let ports = [args.from, args.to].map(|end| end.map(|end| end.port()));
+        assert_eq!(ports, [Some(CLIENT_PORT), Some(53)]);
         for line in [
             "anabranch explain --from fd00::2 --to [2001:db8::1]:53",
             "anabranch explain --from [fd00::2]:5060 --to [2001:db8::1]:53",

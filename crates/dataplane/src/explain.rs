@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anabranch_core::{Explanation, Proto, Weighed};
 use anabranch_policy::abi;
 
-use crate::{Error, flows, gateway::Gateway, packet::Ends};
+use crate::{Error, Ran, flows, gateway::Gateway, packet::Ends};
 
 const ETHERNET: usize = 14;
 /// Room for the longest transport header, wherever the answer is written behind.
@@ -23,16 +23,26 @@ impl Gateway {
         to: SocketAddr,
         proto: Proto,
     ) -> Result<Explanation, Error> {
-        let packet = first_packet(from, to, proto)?;
-        let answer = self.run("explain", &packet, 1)?.packet;
-        if answer.len() < packet.len() {
-            return Err(Error::ShortExplanation(answer.len()));
-        }
-        let answer = &answer[packet.len() - ANSWER..];
-        // SAFETY: the bytes of an abi::Explanation, a structure of integers, at any alignment.
-        let raw = unsafe { std::ptr::read_unaligned(answer.as_ptr().cast::<abi::Explanation>()) };
+        let raw = asked(from, to, proto, |packet| self.run("explain", packet, 1))?;
         Ok(explanation(&raw))
     }
+}
+
+/// What a program answers that is run on the first packet of a flow.
+pub fn asked(
+    from: SocketAddr,
+    to: SocketAddr,
+    proto: Proto,
+    run: impl FnOnce(&[u8]) -> Result<Ran, Error>,
+) -> Result<abi::Explanation, Error> {
+    let packet = first_packet(from, to, proto)?;
+    let answer = run(&packet)?.packet;
+    if answer.len() < packet.len() {
+        return Err(Error::ShortExplanation(answer.len()));
+    }
+    let answer = &answer[packet.len() - ANSWER..];
+    // SAFETY: the bytes of an abi::Explanation, a structure of integers, at any alignment.
+    Ok(unsafe { std::ptr::read_unaligned(answer.as_ptr().cast::<abi::Explanation>()) })
 }
 
 fn explanation(raw: &abi::Explanation) -> Explanation {

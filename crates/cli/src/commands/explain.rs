@@ -1,14 +1,16 @@
-//! Which link a flow would take, and why: the loaded program's own answer.
+//! Which link a flow would take, or which server a client would get, and why: the loaded program's own answer.
 
-use anabranch_api::{Explained, Explanation, Proto};
-use anabranch_api::{Request, Response};
+use std::net::SocketAddr;
+
+use anabranch_api::{Explained, Explanation, Proto, Request, Response, Served};
 use anabranch_console::output::{print, print_json};
 use anabranch_console::table::{self, Columns, optional};
+use anabranch_core::ServerAt;
 use serde_json::json;
 
 use crate::args::{ExplainArgs, ExplainProto};
 use crate::control::{Daemon, Names, unexpected};
-use crate::words;
+use crate::{commands::service, words};
 
 pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
     let proto = match args.proto {
@@ -16,12 +18,24 @@ pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
         ExplainProto::Udp => Proto::Udp,
     };
     let mut daemon = Daemon::of(instance)?;
-    let names = daemon.names()?;
-    let request = Request::Explain {
-        from: args.from,
-        to: args.to,
-        proto,
+    let (from, to) = match (&args.service, args.client, args.from, args.to) {
+        (Some(service), Some(client), ..) => {
+            let request = Request::ExplainService {
+                service: service.clone(),
+                client,
+                called: args.to,
+                proto,
+            };
+            return match daemon.ask(&request)? {
+                Response::Served(served) => show_served(client, &served, args.json),
+                other => unexpected(&other),
+            };
+        }
+        (.., Some(from), Some(to)) => (from, to),
+        _ => anyhow::bail!("write --from and --to, or --service and a client"),
     };
+    let names = daemon.names()?;
+    let request = Request::Explain { from, to, proto };
     let explained = match daemon.ask(&request)? {
         Response::Explanation(explained) => *explained,
         other => return unexpected(&other),
@@ -36,9 +50,44 @@ pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
     };
     print(format!(
         "{}\n{class}{}{}",
-        sentence(args, explanation, &names),
+        sentence((from, to), explanation, &names),
         each_packet(&explained),
         weighed(explanation, &names)
+    ))
+}
+
+fn show_served(client: SocketAddr, served: &Served, json: bool) -> anyhow::Result<()> {
+    if json {
+        return print_json(served);
+    }
+    let Served {
+        called,
+        why,
+        service,
+        ..
+    } = served;
+    let sentence = match served.server.map(|at| table::good(ServerAt(at))) {
+        Some(server) if served.bound => format!("{client} -> {called} has {server}: {why}"),
+        Some(server) => format!("{client} -> {called} would get {server}: {why}"),
+        None => format!("{client} -> {called} would get no server: {why}"),
+    };
+    let mut columns = Columns::new(&[
+        "server", "state", ">weight", "backup", ">active", ">limit", "why",
+    ]);
+    for server in &service.servers {
+        columns.row([
+            ServerAt(server.endpoint).to_string(),
+            service::state(server),
+            server.weight.to_string(),
+            if server.backup { "yes" } else { "no" }.to_owned(),
+            server.active.to_string(),
+            optional(server.limit),
+            server.why.clone().unwrap_or_default(),
+        ]);
+    }
+    print(format!(
+        "{sentence}\n   service {}, policy {}\n\n{columns}",
+        service.name, service.policy
     ))
 }
 
@@ -80,8 +129,11 @@ fn as_json(explained: &Explained, names: &Names) -> serde_json::Value {
     })
 }
 
-fn sentence(args: &ExplainArgs, explanation: &Explanation, names: &Names) -> String {
-    let ExplainArgs { from, to, .. } = args;
+fn sentence(
+    (from, to): (SocketAddr, SocketAddr),
+    explanation: &Explanation,
+    names: &Names,
+) -> String {
     let why = &explanation.why;
     match explanation.link {
         Some(link) if explanation.bound => {

@@ -228,7 +228,10 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             } => self.order(&name, action, force)?,
             Request::Explain { from, to, proto } => self.explain(from, to, proto),
             // Handled by the services, and by the daemon for all roles.
-            Request::Server { .. } | Request::Reload | Request::Stop { .. } => return Ok(()),
+            Request::Server { .. }
+            | Request::ExplainService { .. }
+            | Request::Reload
+            | Request::Stop { .. } => return Ok(()),
         };
         if is_order {
             return self.carry_out(reply, response).await;

@@ -317,6 +317,14 @@ impl Config {
         aliases(&answering.collect::<Vec<_>>())
     }
 
+    /// The service of a name, or what to say of it.
+    pub(super) fn of_name(&self, name: &str) -> Result<&Service, String> {
+        let names: Vec<&str> = self.services.iter().map(|one| one.name.as_str()).collect();
+        let mut services = self.services.iter();
+        let found = services.find(|one| one.name == name);
+        found.ok_or_else(|| format!("no service {name:?}; there are: {}", names.join(", ")))
+    }
+
     /// An error about this file found by looking at the host.
     pub(super) fn bad(&self, key: &str, problem: impl std::fmt::Display) -> BadInput {
         BadInput::new(format!("{}: {key}: {problem}", self.path.display()))

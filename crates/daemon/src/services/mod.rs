@@ -11,6 +11,7 @@ mod aliases;
 mod among;
 mod checked;
 mod config;
+mod explain;
 mod members;
 mod named;
 mod places;

@@ -89,7 +89,7 @@ impl ServicesRole {
         })
     }
 
-    fn service_status(
+    pub(super) fn service_status(
         &self,
         service: &Service,
     ) -> Result<ServiceStatus, anabranch_dataplane::Error> {
@@ -141,14 +141,9 @@ impl ServicesRole {
         action: ServerAction,
     ) -> anyhow::Result<Response> {
         let refuse = |message| Ok(Response::Refused { message });
-        let mut services = self.config.services.iter();
-        let Some(config) = services.find(|one| one.name == service) else {
-            let names = self.config.services.iter().map(|one| one.name.as_str());
-            let names: Vec<&str> = names.collect();
-            return refuse(format!(
-                "no service {service:?}; there are: {}",
-                names.join(", ")
-            ));
+        let config = match self.config.of_name(service) {
+            Ok(config) => config,
+            Err(message) => return refuse(message),
         };
         let placed = self.placed.get_mut(service);
         let Some(placed) = placed.and_then(|one| one.servers.get_mut(&server)) else {
@@ -190,7 +185,10 @@ impl Role for ServicesRole {
     }
 
     fn answers(request: &Request) -> bool {
-        matches!(request, Request::Server { .. })
+        matches!(
+            request,
+            Request::Server { .. } | Request::ExplainService { .. }
+        )
     }
 
     async fn start(&mut self) -> anyhow::Result<()> {
@@ -297,6 +295,15 @@ impl Role for ServicesRole {
             } => {
                 let response = self.order(&service, server, action)?;
                 // Whoever asked may have gone.
+                let _ = reply.send(response);
+            }
+            Request::ExplainService {
+                service,
+                client,
+                called,
+                proto,
+            } => {
+                let response = self.explain(&service, client, called, proto)?;
                 let _ = reply.send(response);
             }
             _ => {}

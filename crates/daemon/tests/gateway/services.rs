@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anabranch_api::{Request, Response, ServerAction, ServerStatus};
-use anabranch_core::Family;
+use anabranch_core::{Family, Proto};
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 

@@ -8,6 +8,7 @@
 //! is chosen ([`Services::set_choice`]). Connections, maps and attachments are pinned: they go on when this process dies, and
 //! [`Services::open`] takes them over.
 
+mod explain;
 mod listen;
 mod object;
 mod reset;
@@ -42,6 +43,7 @@ use crate::{
     pins::Pinned,
     reasons, run,
 };
+pub use explain::Served;
 pub use listen::{Listen, Protocol};
 use object::Object;
 pub use object::service_object;

@@ -21,6 +21,7 @@ pub fn service_object() -> Vec<u8> {
 }
 
 pub const SWEEPER: &str = "sweep_connections";
+pub const EXPLAINER: &str = "explain_service";
 /// Both directions.
 const ENTRIES_PER_CONNECTION: u32 = 2;
 
@@ -60,7 +61,8 @@ impl Object {
             .default_map_pin_directory(pins)
             .map_max_entries("connections", entries)
             .load(object)?;
-        load_programs(&mut bpf, &["service", "service_layer3"], &[SWEEPER])?;
+        let classifiers = ["service", "service_layer3", EXPLAINER];
+        load_programs(&mut bpf, &classifiers, &[SWEEPER])?;
         let object = Object {
             virtuals: take(&mut bpf, "virtuals")?,
             servers: take(&mut bpf, "servers")?,

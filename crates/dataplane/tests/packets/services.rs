@@ -4,6 +4,7 @@ mod choices;
 mod direct;
 mod errors;
 mod evidence;
+mod explain;
 mod forged;
 mod limits;
 mod stateless;

@@ -10,6 +10,7 @@ anabranch_testbed::in_both_families!(
     a_full_server_is_said_to_be_and_gets_a_connection_when_one_is_over,
     a_client_whom_no_server_takes_is_refused_at_once,
     a_server_that_comes_up_gets_a_small_share_at_first,
+    who_asks_is_told_which_server_a_client_gets_and_has,
 );
 
 impl Site {
@@ -115,5 +116,39 @@ fn a_server_that_comes_up_gets_a_small_share_at_first(family: Family) {
     order(ServerAction::Drain);
     order(ServerAction::Up);
     assert_eq!(shares(), [4, 40, 40]);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn who_asks_is_told_which_server_a_client_gets_and_has(family: Family) {
+    let site = Site::new(family);
+    let daemon = site.rig.start_up();
+    let ask = |client, called| {
+        daemon.call(&Request::ExplainService {
+            service: "echo".to_owned(),
+            client,
+            called,
+            proto: Proto::Tcp,
+        })
+    };
+    let told = |client| match ask(client, None) {
+        Response::Served(served) => *served,
+        other => panic!("{other:?}"),
+    };
+    for number in 0..SERVERS {
+        let address = site.rig.plans[0].address();
+        let would = told(SocketAddr::new(address, 4000));
+        assert_eq!(
+            (would.server, &would.why[..], would.bound),
+            (Some(site.echo(number)), "its turn", false)
+        );
+        let held = site.held();
+        let has = told(held.local_addr().unwrap());
+        assert_eq!((has.server, has.bound), (Some(site.echo(number)), true));
+    }
+    let elsewhere = ask(site.vip(), Some(site.vip()));
+    assert!(
+        matches!(&elsewhere, Response::Refused { message } if message.contains("no endpoint")),
+        "{elsewhere:?}"
+    );
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
