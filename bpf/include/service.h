@@ -164,10 +164,10 @@ struct ab_passing {
 	struct ab_flow_key client; /* the key of the client's entry */
 	__u64 opened_ns;
 };
-/* So many SYNs come in 0.65 s of a flood of 200 000 a second: longer than most clients take to acknowledge an answer. Tests that
- * fill it define another. */
+/* So many SYNs come in 1.3 s of a flood of 200 000 a second: longer than a client takes to acknowledge an answer, also by satellite.
+ * Tests that fill it define another. */
 #ifndef AB_PASSING_MAX
-#define AB_PASSING_MAX (1 << 17)
+#define AB_PASSING_MAX (1 << 18)
 #endif
 
 /* Connections expire after this time without a packet: RFC 5382 REQ-5, and for an unanswered one the time after which Linux stops

@@ -149,7 +149,7 @@ fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
         (with("10:80", "10:0"), "a port from 1 on"),
         (
             format!("{WEB}{DEVICES}[services]\nconnections = 10\n"),
-            "services.connections = 10: 262144 to 16000000 connections are allowed",
+            "services.connections = 10: 524288 to 16000000 connections are allowed",
         ),
         (
             with("10:80", "10:80-79"),
