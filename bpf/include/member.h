@@ -26,8 +26,13 @@ struct ab_member {
 
 /* A virtual address. */
 struct ab_member_address {
-	__u32 outer_bytes; /* of the longest outer headers that a packet for it had; 0: none came in a tunnel */
+	__u64 seen_ns;	   /* when a packet had outer headers as long; noted once in AB_OUTER_NOTED_NS */
+	__u32 outer_bytes; /* of the longest outer headers that a packet for it had lately; 0: none came in a tunnel */
+	__u32 zero;
 };
+#define AB_OUTER_NOTED_NS 1000000000ull
+/* After this time without longer headers the next packet's count. Anybody can send some, if no sources are named. */
+#define AB_OUTER_LASTS_NS 60000000000ull
 
 /* Every way a packet can leave the member programs: X(name, fate, words). Of what is sent, only SYN_ACK is counted. */
 #define AB_MEMBER_REASONS(X)                                                                                           \
@@ -38,6 +43,7 @@ struct ab_member_address {
 	X(NOT_TUNNELLED, PASSED, "neither IP in IP nor GUE")                                                           \
 	X(OTHER_ADDRESS, PASSED, "in a tunnel, for another address: left to the host")                                 \
 	X(OTHER_SOURCE, PASSED, "in a tunnel of a host that `from` does not name: left to the host")                   \
+	X(OTHER_TARGET, PASSED, "in a tunnel to another host, to which this one forwards it")                          \
 	X(OTHER_SHAPE, PASSED, "in a tunnel, with options, extensions, fragmented or cut short: left to the host")     \
 	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                           \
 	X(CONGESTED, DROPPED, "marked as congested on a way to an end that does not understand marks (RFC 6040)")      \

@@ -6,8 +6,10 @@
 #ifndef ANABRANCH_MEMBER_TUNNEL_H
 #define ANABRANCH_MEMBER_TUNNEL_H
 
+#include "../packet/ambient.h"
 #include "../packet/gue.h"
 #include "../packet/parse.h"
+#include "../packet/redirect.h"
 #include "maps.h"
 
 /* Flags of bpf_skb_adjust_room() since Linux 6.3; the headers of Debian 12 do not have them. */
@@ -16,8 +18,8 @@
 
 /* A tunnelled packet. */
 struct tunnel {
-	union ab_addr source; /* of the outer header */
-	union ab_addr inside; /* destination of the inner header */
+	union ab_addr source, target; /* of the outer header */
+	union ab_addr inside;	      /* destination of the inner header */
 	__u32 outer_bytes;
 	__u32 reason; /* under which it is counted if it is taken */
 	__u8 proto;
@@ -62,11 +64,13 @@ static __always_inline __u32 read_outer(struct __sk_buff *skb, struct tunnel *t)
 	if (t->outer_family == AB_IPV6) {
 		t->proto = head.ip6.nexthdr;
 		__builtin_memcpy(&t->source, &head.ip6.saddr, sizeof(t->source));
+		__builtin_memcpy(&t->target, &head.ip6.daddr, sizeof(t->target));
 		return 0;
 	}
 	t->proto = head.ip.protocol;
 	t->is_fragment = !!(head.ip.frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_OFFSET_MASK));
 	map_ipv4(&t->source, head.ip.saddr);
+	map_ipv4(&t->target, head.ip.daddr);
 	if (head.ip.ihl == 5)
 		return 0;
 	return t->proto == IPPROTO_IPIP || t->proto == IPPROTO_IPV6 ? AB_MEMBER_REASON_OTHER_SHAPE
@@ -185,6 +189,37 @@ static __always_inline __u32 take_off(struct __sk_buff *skb, const struct tunnel
 		       : reason;
 }
 
+/* Whether the tunnel ends here. A host that forwards packets may be on the way to another member. The kernel says FWD_DISABLED for one
+ * that does not, and NOT_FWDED of what is for itself. */
+static __always_inline int ends_here(struct __sk_buff *skb, const struct tunnel *t)
+{
+	struct bpf_fib_lookup way = { .ifindex = skb->ifindex };
+	if (t->outer_family == AB_IPV6) {
+		way.family = ANABRANCH_AF_INET6;
+		__builtin_memcpy(way.ipv6_src, &t->source, sizeof(t->source));
+		__builtin_memcpy(way.ipv6_dst, &t->target, sizeof(t->target));
+	} else {
+		way.family = ANABRANCH_AF_INET;
+		way.ipv4_src = t->source.word[3];
+		way.ipv4_dst = t->target.word[3];
+	}
+	long answer = bpf_fib_lookup(skb, &way, sizeof(way), 0);
+	return answer == BPF_FIB_LKUP_RET_NOT_FWDED || answer == BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+/* Notes how long the outer headers of a packet for an address are. All CPUs share this, so it is written seldom. */
+static __always_inline void note_outer(struct ab_member_address *address, __u32 outer_bytes)
+{
+	__u64 now = tick_ns();
+	__s64 age = now - address->seen_ns;
+	if (outer_bytes < address->outer_bytes && age < (__s64)AB_OUTER_LASTS_NS)
+		return;
+	if (outer_bytes == address->outer_bytes && age < (__s64)AB_OUTER_NOTED_NS)
+		return;
+	address->outer_bytes = outer_bytes;
+	address->seen_ns = now;
+}
+
 /* Takes a packet out of its tunnel if it is for a virtual address. Returns the reason under which it is counted. */
 static __always_inline __u32 leave_tunnel(struct __sk_buff *skb, const struct ab_member *set)
 {
@@ -200,11 +235,12 @@ static __always_inline __u32 leave_tunnel(struct __sk_buff *skb, const struct ab
 		return AB_MEMBER_REASON_OTHER_ADDRESS;
 	if (set->has_sources && !bpf_map_lookup_elem(&member_sources, &t.source))
 		return AB_MEMBER_REASON_OTHER_SOURCE;
+	if (!ends_here(skb, &t))
+		return AB_MEMBER_REASON_OTHER_TARGET;
 	int ecn = ecn_behind(t.outer_ecn, t.ecn);
 	if (ecn < 0)
 		return AB_MEMBER_REASON_CONGESTED;
-	if (address->outer_bytes < t.outer_bytes)
-		address->outer_bytes = t.outer_bytes;
+	note_outer(address, t.outer_bytes);
 	__u32 reason = take_off(skb, &t);
 	return write_ecn(skb, &t, ecn) ? AB_MEMBER_REASON_UNTAKEN : reason;
 }

@@ -1,14 +1,21 @@
 //! The programs of a member: which packets are taken out of their tunnels, what is left of them, and what clients are told.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    thread,
+    time::Duration,
+};
 
 use anabranch_core::Family;
 use anabranch_dataplane::{Ran, member::Member};
+use anabranch_policy::abi::{Addr, MEMBER_ABI_VERSION, MemberAddress};
 use anabranch_testbed::{
     netns::{Entered, Namespace},
     pins::PinFolder,
 };
+use aya::maps::{HashMap, Map, MapData};
 use etherparse::IpNumber;
+use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     frame::{Ip, Seen, mss_option, read, sent_to, tcp, udp, udp_without_checksum},
@@ -160,6 +167,24 @@ impl Rig {
         let frame = packet.frame();
         let ran = self.receives(&frame, reason);
         assert_eq!((ran.action, ran.packet), (TC_ACT_UNSPEC, frame), "{reason}");
+    }
+
+    /// The outer headers that an address has learned came so long ago.
+    fn have_been_seen(&self, address: IpAddr, ago: Duration) {
+        let now = || Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap());
+        // On a machine that has just started nothing was so long ago.
+        while now() < ago {
+            thread::sleep(ago - now());
+        }
+        let folder = self.pins.join(format!("member-v{MEMBER_ABI_VERSION}"));
+        let map = MapData::from_pin(folder.join("member_addresses")).unwrap();
+        let mut known: HashMap<_, Addr, MemberAddress> = Map::HashMap(map).try_into().unwrap();
+        let key = Addr::from(address);
+        let learned = MemberAddress {
+            seen_ns: (now() - ago).as_nanos() as u64,
+            ..known.get(&key, 0).unwrap()
+        };
+        known.insert(key, learned, 0).unwrap();
     }
 
     /// The MSS that a client is told, and whether that was counted.
@@ -317,6 +342,56 @@ fn clients_are_told_of_segments_that_fit_the_longest_tunnel() {
                 "of its own connections"
             );
         }
+    }
+}
+
+#[test]
+fn tunnels_to_hosts_that_this_one_forwards_to_are_left_alone() {
+    let mut rig = Rig::new();
+    rig._namespace.ip("link set lo up").unwrap();
+    for family in Family::ALL {
+        let other = endpoint(family, "10.0.0.12", "fd00::12", GUE_PORT).ip();
+        for command in [
+            format!("address add {} dev lo", own(family).ip()),
+            format!("route add {other} dev lo"),
+        ] {
+            rig._namespace.ip(&command).unwrap();
+        }
+        let name = if family == Family::V4 { "ipv4" } else { "ipv6" };
+        for inner in Family::ALL {
+            for kind in KINDS {
+                let here = tunnelled(kind, family, &syn(inner));
+                let mut there = here.clone();
+                there.header.destination = other;
+                for forwards in ["0", "1"] {
+                    let path = format!("/proc/sys/net/{name}/conf/lo/forwarding");
+                    std::fs::write(path, forwards).unwrap();
+                    rig.takes(&here.frame(), kind);
+                }
+                rig.leaves(&there, "other-target");
+            }
+        }
+    }
+}
+
+#[test]
+fn longer_headers_that_come_no_more_are_forgotten() {
+    let mut rig = Rig::new();
+    let [long, short] = [(Kind::Gue, Family::V6), (Kind::Ipip, Family::V4)];
+    for inner in Family::ALL {
+        let learned_from = |rig: &mut Rig, (kind, outer): (Kind, Family)| {
+            rig.takes(&tunnelled(kind, outer, &syn(inner)).frame(), kind);
+            rig.member().outer_bytes(vip(inner).ip()).unwrap()
+        };
+        assert_eq!(learned_from(&mut rig, short), 20);
+        assert_eq!(learned_from(&mut rig, long), 52);
+        assert_eq!(learned_from(&mut rig, short), 52);
+        rig.have_been_seen(vip(inner).ip(), Duration::from_secs(59));
+        assert_eq!(learned_from(&mut rig, short), 52);
+        assert_eq!(learned_from(&mut rig, long), 52);
+        assert_eq!(learned_from(&mut rig, short), 52);
+        rig.have_been_seen(vip(inner).ip(), Duration::from_secs(61));
+        assert_eq!(learned_from(&mut rig, short), 20);
     }
 }
 
