@@ -79,6 +79,7 @@ fuzz: build
 	$(CARGO) build --locked --release -p anabranch-fuzz
 	$(SUDO) $(TARGET)/release/anabranch-fuzz --product $(TARGET)/release/anabranch --packets $(FUZZ_PACKETS) $(FUZZ)
 	FUZZ_TEXTS=100000 $(CARGO) test --locked --release -p anabranch-fuzz --test texts
+	ANABRANCH_ROUNDS=2000 $(CARGO) test --locked --release $(AS_ROOT) -p anabranch-fuzz --test served
 
 build: setup
 	$(CARGO) build --locked --release -p anabranch-cli -p anabranch-workbench

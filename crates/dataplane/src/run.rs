@@ -21,8 +21,8 @@ pub struct Ran {
     pub took: Duration,
 }
 
-/// What a program may add to a frame: the headers of an ICMP error.
-const ROOM_TO_GROW: usize = 64;
+/// What a program may add to a frame: the headers of an ICMP error, or of a frame and a tunnel.
+const ROOM_TO_GROW: usize = 128;
 
 /// Of `struct __sk_buff`: where the mark and the words of programs stand, and how much of it is given.
 const CONTEXT_MARK: usize = 8;

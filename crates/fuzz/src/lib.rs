@@ -26,6 +26,7 @@ pub mod read;
 pub mod rig;
 pub mod round;
 pub mod script;
+pub mod served;
 pub mod shares;
 pub mod site;
 pub mod sum;

@@ -394,7 +394,18 @@ impl Services {
     /// # Errors
     /// The kernel refuses the frame: shorter than an Ethernet header, say.
     pub fn run(&mut self, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
-        let name = program_for(false);
+        self.run_program(program_for(false), frame, repeat)
+    }
+
+    /// The same of a device without Ethernet.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn run_layer3(&mut self, packet: &[u8], repeat: u32) -> Result<Ran, Error> {
+        self.run_program(program_for(true), packet, repeat)
+    }
+
+    fn run_program(&mut self, name: &'static str, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
         run::run(
             self.object.program(name)?,
             name,
