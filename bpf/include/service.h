@@ -3,12 +3,12 @@
  * The contract of the service programs: servers behind virtual addresses. A service chooses among its servers as a class of the
  * gateway does among links, by an ab_choice whose targets are the servers. Times are CLOCK_MONOTONIC nanoseconds.
  *
- * A connection is one of TCP, or the datagrams of UDP between a client's endpoint and a virtual one. It has two entries of one map,
- * like a flow of the gateway. In both, `remote` is the client. `local` is the virtual endpoint on the client's side, and the server's
- * endpoint on the server's side. Each entry has the replacement for `local` in its direction.
+ * A connection is one of TCP, or the datagrams of UDP between a client's endpoint and a virtual one. It has one entry: in the key,
+ * `local` is the virtual endpoint and `remote` the client. What a server sends leads there, too, because of each server's endpoint it
+ * is known for which virtual ones it answers.
  *
- * If its server answers the client itself (AB_CONNECTION_DIRECT), a connection is the client's entry alone, and is followed by what
- * the client sends.
+ * A connection whose server answers the client itself is followed by what the client sends, in a table of its own with shorter
+ * entries.
  */
 #ifndef ANABRANCH_SERVICE_H
 #define ANABRANCH_SERVICE_H
@@ -22,9 +22,9 @@
 
 #define AB_MAX_SERVICES 64
 
-/* Values of ab_flow_key.side. */
-#define AB_SIDE_CLIENT 0
-#define AB_SIDE_SERVER 1
+/* Values of ab_flow_key.side: which table the key is of. */
+#define AB_SIDE_NAT 0
+#define AB_SIDE_DIRECT 1
 
 /* The virtual address, protocol and port of a service. A range of ports is some prefixes of them, so the port is last. The value is
  * the number of the service. */
@@ -68,12 +68,11 @@ struct ab_server {
  * about too, by SYNs that never reach the server, so it is a reason to test the server and no proof.
  */
 struct ab_evidence {
-	__u64 asked_ns; /* a SYN was sent to it, or data, which is noted once in AB_ASKED_NS */
+	__u64 asked_ns; /* a SYN or data was sent to it; like the next at clock-tick resolution */
 	__u64 heard_ns; /* its first packet since then */
 	__u64 repeated; /* SYNs that were sent again before it answered */
 	__u64 refused;	/* SYNs that it answered by a RST */
 };
-#define AB_ASKED_NS 1000000
 
 /* By place. */
 struct ab_evidences {
@@ -111,58 +110,92 @@ enum ab_unknown {
 	AB_UNKNOWN_PEER = 3, /* the same, but to the former owner of its row if that changed lately */
 };
 
+/* Bits of ab_service_settings.kinds. */
+#define AB_CONNECTIONS_NAT (1 << 0)
+#define AB_CONNECTIONS_DIRECT (1 << 1)
+
 /* The settings of a service beside its choice. */
 struct ab_service_settings {
 	__u64 former_until_ns; /* the rows as they were before they changed count until then */
 	__u32 insert_limit;    /* connections a second that get entries; 0: as many as there is room for */
-	__u32 unknown;	       /* enum ab_unknown */
+	__u16 unknown;	       /* enum ab_unknown */
+	__u16 kinds;	       /* of which its connections may be, as bits */
 };
 
 /* The place of the rows of AB_UNKNOWN_HASH and AB_UNKNOWN_PEER, and of the former ones, for a AB_SERVICE_CHOICE. */
 #define AB_SERVICE_ROWS(choice, former) ((choice) + (former)*AB_MAX_SERVICES * AB_FAMILIES)
 
-/* The virtual endpoint as which a server's endpoint answers where there is no entry. Its key is like that of a virtual endpoint. */
+/* A virtual endpoint as which a server's endpoint answers. */
 struct ab_alias {
 	union ab_addr address;
 	__be16 port; /* 0: that of the server */
-	__u16 zero;
+	__u8 service;
+	__u8 is_direct; /* the server answers itself now */
+};
+/* More would make each answer slower. */
+#define AB_ALIASES_MAX 8
+/* All of a server's endpoint; the key is like that of a virtual endpoint. */
+struct ab_answering {
+	__u32 count;
+	struct ab_alias alias[AB_ALIASES_MAX];
 };
 
-/* Bits of ab_connection.state, in the client's entry. Set atomically and never cleared. */
+/* Bits of the state of a connection. Set atomically and never cleared. */
 enum ab_connection_state {
 	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK, or a datagram */
 	AB_CONNECTION_ESTABLISHED = 1 << 1, /* the client has sent another segment or datagram since */
 	AB_CONNECTION_FIN_CLIENT = 1 << 2,
 	AB_CONNECTION_FIN_SERVER = 1 << 3,
 	AB_CONNECTION_CLOSED = 1 << 4, /* by both ends, or reset: counted as closed, and kept for late segments */
-	AB_CONNECTION_DIRECT = 1 << 5, /* its server answers the client itself */
 };
 
-struct ab_connection {
-	__u64 opened_ns;
-	__u64 seen_ns; /* last packet of this direction, at clock-tick resolution; of a client, by its way */
+/* One direction of a connection. */
+struct ab_direction {
+	__u64 seen_ns; /* last packet, at clock-tick resolution; of a client, by its way */
 	__u64 packets; /* GSO segments counted one by one */
 	__u64 bytes;   /* of IP packets */
-	union ab_addr other_local;
-	__be16 other_port;
+};
+
+/* The two directions may be of different CPUs. With its key in front, each part is in a cache line of its own. */
+struct ab_connection {
+	/* Seldom changed. */
+	__u32 ifindex;	   /* of the device from which the client's packets come */
+	__u8 ethernet[12]; /* of these packets: our hardware address, then the client's or its router's */
 	__u16 service;
 	__u16 server;
-	__u8 layer3;   /* the device from which the client's packets come has no Ethernet */
-	__u8 family;   /* client's entry: enum ab_family of the client; in a tunnel its server may be of the other */
-	__u32 ifindex; /* that device */
-	__u32 state;   /* client's entry; server's entry, UDP: AB_CONNECTION_ANSWERED */
-	__u32 end;     /* server's entry, or client's of a direct one: highest sequence number sent, plus one */
-	__u32 ack;     /* server's entry: the client's next byte, by what the server has acknowledged */
-	__u8 ethernet[12]; /* of answers: the client's or its router's hardware address, then ours */
-	/* Server's entry: when the request came that it has not answered, in microseconds; 0: there is none. Client's entry: what
-	 * its last request has acknowledged. */
-	__u32 asked;
+	__u8 layer3; /* the device has no Ethernet */
+	__u8 zero[3];
+	__u32 state; /* enum ab_connection_state */
+	__u32 turn;  /* among those that may have to make room */
+
+	struct ab_direction client;
+	__u32 confirmed; /* what its last request has acknowledged */
+	__u32 fill[9];
+
+	struct ab_direction from_server;
+	__u32 end;   /* highest sequence number sent, plus one */
+	__u32 ack;   /* the client's next byte, by what the server has acknowledged */
+	__u32 asked; /* when the request came that it has not answered, in microseconds; 0: there is none */
+	__u32 zero2;
 };
+
+/* A connection whose server answers itself. Small, because with its key it then fits the kernel's pieces of 128 bytes. */
+struct ab_direct {
+	__u64 seen_ns;
+	__u64 bytes;
+	__u32 packets; /* begins again after 4 billion */
+	__u32 state;   /* enum ab_connection_state, and above them the server, as AB_SERVER_PLACE */
+	__u32 end;     /* highest sequence number that the client has sent, plus one */
+	__u32 turn;
+};
+#define AB_DIRECT_SERVER_SHIFT 16
+#define AB_CONNECTION_BITS ((1u << AB_DIRECT_SERVER_SHIFT) - 1)
 
 /* A connection that is not established, or over: at the next of its places another takes over. */
 struct ab_passing {
-	struct ab_flow_key client; /* the key of the client's entry */
-	__u64 opened_ns;
+	struct ab_flow_key key;
+	__u32 turn;
+	__u32 zero;
 };
 /* So many SYNs come in 1.3 s of a flood of 200 000 a second: longer than a client takes to acknowledge an answer, also by satellite.
  * Tests that fill it define another. */

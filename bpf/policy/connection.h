@@ -83,6 +83,18 @@ static __always_inline int ab_connection_is_reset(__u32 state, __u32 number, __u
 	return !(state & AB_CONNECTION_ANSWERED) || number - acked < AB_RESET_WINDOW;
 }
 
+/* The first acknowledgement of a client that hears its server is this far behind what that has sent at most. */
+#define AB_CONFIRM_WINDOW (1 << 16)
+
+/*
+ * Whether a segment that acknowledges up to this number establishes its connection: its sender has heard the server, which has
+ * `reached` this number. Without that a flood of SYNs with forged addresses, each with an ACK behind, would establish them all.
+ */
+static __always_inline int ab_connection_is_confirmed(__u32 state, __u32 number, __u32 reached)
+{
+	return state & AB_CONNECTION_ESTABLISHED || reached - number < AB_CONFIRM_WINDOW;
+}
+
 /*
  * Whether a segment is the first SYN of a connection that replaces this one: this one is over, or its server has not answered and
  * takes no new connections any more, so that another one has to be chosen.

@@ -164,7 +164,7 @@ impl ParseCallbacks for Names {
             "AB_FAMILIES" | "AB_MAX_CLASSES" | "AB_MAX_LINKS" | "AB_MAX_SERVICES"
             | "AB_MAX_TARGETS" => "usize",
             "AB_NO_TARGET" => "u16",
-            "AB_SIDE_CLIENT" | "AB_SIDE_LAN" | "AB_SIDE_SERVER" => "u8",
+            "AB_SIDE_DIRECT" | "AB_SIDE_LAN" | "AB_SIDE_NAT" => "u8",
             _ if is_size => "usize",
             _ if name.ends_with("_NS") => "u64",
             _ if name.starts_with("AB_TCP_") => "u8",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The connections of the services: how they are found, opened and closed. The client's entry is decisive: it is written last and
- * removed first. A server's entry without it belongs to no connection, and may be replaced.
+ * The connections of the services: how they are found, opened and closed.
  */
 #ifndef ANABRANCH_SERVICE_CONNECTION_H
 #define ANABRANCH_SERVICE_CONNECTION_H
@@ -16,11 +15,13 @@
 /* The parsed packet and its keys, in memory outside of the stack. */
 struct service_room {
 	struct packet packet;
-	struct ab_flow_key client, server;
-	struct ab_flow_key other;	 /* of another client to the same server */
-	struct ab_connection connection; /* a new connection */
+	struct ab_flow_key key;	      /* of its connection */
+	struct ab_flow_key other;     /* of another one */
+	struct ab_connection arrived; /* a new connection, or the way by which the packet came */
+	struct ab_direct direct;      /* a new connection whose server answers itself */
 	struct ab_request request;
 	struct ab_decision decision;
+	__u32 place;	/* of the connection's server, in `servers` */
 	__u32 unserved; /* why there is no server for it: enum ab_service_reason */
 	__u32 signs;	/* enum sign; here, the verifier does not follow each value apart */
 };
@@ -44,23 +45,66 @@ static __always_inline struct ab_connection *find_connection(const struct ab_flo
 	return bpf_map_lookup_elem(&connections, key);
 }
 
-/* The key of the same connection on the other side. */
-static __always_inline void turn_key(struct ab_flow_key *other, const struct ab_flow_key *key,
-				     const struct ab_connection *entry)
+static __always_inline struct ab_direct *find_direct(const struct ab_flow_key *key)
 {
-	make_connection_key(other, key->proto, key->side == AB_SIDE_CLIENT ? AB_SIDE_SERVER : AB_SIDE_CLIENT,
-			    &entry->other_local, entry->other_port, &key->remote, key->remote_port);
+	return bpf_map_lookup_elem(&direct_connections, key);
 }
 
-/* Counts what becomes of a connection by its client's entry. */
-static __noinline void service_gauge_add(const struct ab_connection *client, __u64 opened, __u64 closed)
+static __always_inline __u32 place_of(const struct ab_connection *entry)
 {
-	__u32 service = client->service, server = client->server;
+	return AB_SERVER_PLACE(entry->service % AB_MAX_SERVICES, entry->server % AB_MAX_TARGETS);
+}
+
+static __always_inline __u32 place_of_direct(const struct ab_direct *entry)
+{
+	return entry->state >> AB_DIRECT_SERVER_SHIFT;
+}
+
+static __always_inline int is_server_at(const struct ab_server *server, const struct ab_virtual *endpoint)
+{
+	return server && is_same_addr(&server->address, &endpoint->address) &&
+	       (!server->port || server->port == endpoint->port);
+}
+
+static __always_inline int is_connected_to(const struct ab_connection *entry, const struct ab_virtual *endpoint)
+{
+	__u32 place = place_of(entry);
+	return is_server_at(bpf_map_lookup_elem(&servers, &place), endpoint);
+}
+
+static __always_inline struct ab_virtual_key endpoint_key(__u8 proto, const union ab_addr *address, __be16 port)
+{
+	return (struct ab_virtual_key){
+		.bits = AB_VIRTUAL_BITS,
+		.virtual = { .address = *address, .proto = proto, .port = port },
+	};
+}
+
+/* Finds the connection between a server's endpoint and a client. Its key is then in room->key. NULL: there is none. */
+static __noinline struct ab_connection *find_answered(struct service_room *room, const struct ab_answering *answering,
+						      const struct ab_virtual *at, const union ab_addr *client,
+						      __u32 client_port)
+{
+	for (__u32 i = 0; i < AB_ALIASES_MAX && i < answering->count; i++) {
+		const struct ab_alias *as = &answering->alias[i];
+		make_connection_key(&room->key, at->proto, AB_SIDE_NAT, &as->address, as->port ?: at->port, client,
+				    client_port);
+		struct ab_connection *found = find_connection(&room->key);
+		if (found && is_connected_to(found, at))
+			return found;
+	}
+	return NULL;
+}
+
+/* Counts what becomes of a connection. */
+static __noinline void service_gauge_add(__u32 place, const struct ab_flow_key *key, __u64 opened, __u64 closed)
+{
+	__u32 service = place / AB_MAX_TARGETS, server = place % AB_MAX_TARGETS;
 	struct ab_service_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
 	if (!gauges)
 		return;
-	struct ab_gauge *gauge = &gauges->of.target[server % AB_MAX_TARGETS];
-	struct ab_gauge *all = &gauges->all[client->family % AB_FAMILIES];
+	struct ab_gauge *gauge = &gauges->of.target[server];
+	struct ab_gauge *all = &gauges->all[ab_family_of(&key->remote)];
 	if (opened) {
 		__sync_fetch_and_add(&gauge->dispatched, opened);
 		__sync_fetch_and_add(&gauge->opened, opened);
@@ -75,27 +119,29 @@ static __noinline void service_gauge_add(const struct ab_connection *client, __u
 
 /* What a packet shows of a server, as bits. */
 enum sign {
-	SIGN_SYN = 1 << 0,
-	SIGN_DATA = 1 << 1,
-	SIGN_HEARD = 1 << 2,
-	SIGN_REPEATED = 1 << 3,
-	SIGN_REFUSED = 1 << 4,
+	SIGN_ASKED = 1 << 0,
+	SIGN_HEARD = 1 << 1,
+	SIGN_REPEATED = 1 << 2,
+	SIGN_REFUSED = 1 << 3,
 };
 
-__noinline int note_signs(__u32 service, __u32 server)
+/* Notes what the packet shows of the server at room->place. */
+__noinline int note_signs(void)
 {
 	const struct service_room *room = service_room();
-	struct ab_evidences *all = bpf_map_lookup_elem(&service_evidence, &service);
-	if (!all || !room)
+	if (!room)
 		return -1;
-	__u32 signs = room->signs;
-	struct ab_evidence *evidence = &all->target[server % AB_MAX_TARGETS];
+	__u32 signs = room->signs, service = room->place / AB_MAX_TARGETS;
+	struct ab_evidences *all = bpf_map_lookup_elem(&service_evidence, &service);
+	if (!all)
+		return -1;
+	struct ab_evidence *evidence = &all->target[room->place % AB_MAX_TARGETS];
+	/* All CPUs share this, so it is written once in a clock tick. */
 	if (signs & SIGN_HEARD && evidence->heard_ns < evidence->asked_ns)
-		evidence->heard_ns = time_ns();
-	if (signs & (SIGN_SYN | SIGN_DATA) && evidence->asked_ns <= evidence->heard_ns) {
-		__u64 now = time_ns();
-		/* All CPUs share this, so data is noted seldom. */
-		if (signs & SIGN_SYN || now - evidence->asked_ns >= AB_ASKED_NS)
+		evidence->heard_ns = tick_ns();
+	if (signs & SIGN_ASKED && evidence->asked_ns <= evidence->heard_ns) {
+		__u64 now = tick_ns();
+		if (now != evidence->asked_ns)
 			evidence->asked_ns = now;
 	}
 	if (signs & SIGN_REPEATED)
@@ -105,17 +151,24 @@ __noinline int note_signs(__u32 service, __u32 server)
 	return 0;
 }
 
-/* Removes the connection with these keys from the table. */
-static __always_inline void forget_connection(const struct ab_flow_key *client_key, struct ab_connection *client,
-					      const struct ab_flow_key *server_key)
+/* Closes a connection by its state, unless it is closed. */
+static __always_inline void close_state(const struct ab_flow_key *key, __u32 *state, __u32 place)
 {
-	__u32 before = __sync_fetch_and_or(&client->state, AB_CONNECTION_CLOSED);
-	if (!(before & AB_CONNECTION_CLOSED))
-		service_gauge_add(client, 0, 1);
-	bpf_map_delete_elem(&connections, client_key);
-	/* A direct connection has no server's entry: that under this key is another's. */
-	if (!(before & AB_CONNECTION_DIRECT))
-		bpf_map_delete_elem(&connections, server_key);
+	if (!(__sync_fetch_and_or(state, AB_CONNECTION_CLOSED) & AB_CONNECTION_CLOSED))
+		service_gauge_add(place, key, 0, 1);
+}
+
+/* Removes a connection from its table. */
+static __always_inline void forget_connection(const struct ab_flow_key *key, struct ab_connection *entry)
+{
+	close_state(key, &entry->state, place_of(entry));
+	bpf_map_delete_elem(&connections, key);
+}
+
+static __always_inline void forget_direct(const struct ab_flow_key *key, struct ab_direct *entry)
+{
+	close_state(key, &entry->state, place_of_direct(entry));
+	bpf_map_delete_elem(&direct_connections, key);
 }
 
 /* Writes the hash of the packet's client into the request. */
@@ -169,57 +222,62 @@ __noinline int choose_server(__u32 service)
 	return AB_NO_TARGET;
 }
 
-/* Whether the server of a connection takes new ones. */
-static __always_inline int takes_new(const struct service_room *room, const struct ab_connection *client)
+/* Whether it may open a connection. */
+static __always_inline int is_opening(const struct packet *p)
 {
-	__u32 place = AB_SERVICE_CHOICE(client->service % AB_MAX_SERVICES, room->packet.family);
-	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &place);
-	return now && ab_takes_new(now, client->server % AB_MAX_TARGETS);
+	return p->has_ports_header && (p->proto == IPPROTO_UDP || is_first_syn(p));
 }
 
-/* Whether the server's entry may be replaced: its connection is over, or was never opened. */
-static __always_inline int is_free(struct service_room *room)
+/* Whether the server at a place takes new connections. */
+static __always_inline int takes_new(const struct service_room *room, __u32 place)
 {
-	struct ab_connection *server = find_connection(&room->server);
+	__u32 choice = AB_SERVICE_CHOICE(place / AB_MAX_TARGETS % AB_MAX_SERVICES, room->packet.family);
+	const struct ab_choice *now = bpf_map_lookup_elem(&service_choices, &choice);
+	return now && ab_takes_new(now, place % AB_MAX_TARGETS);
+}
+
+/* Whether a packet that may open a connection replaces the one that it is of. */
+static __always_inline int is_replaced(const struct service_room *room, __u32 state, __u32 place)
+{
+	/* Most datagrams: they need no look-up of the choice. */
+	if (room->packet.proto == IPPROTO_UDP &&
+	    (state & (AB_CONNECTION_ANSWERED | AB_CONNECTION_CLOSED)) == AB_CONNECTION_ANSWERED)
+		return 0;
+	return ab_connection_gives_way(state, AB_TCP_SYN, takes_new(room, place));
+}
+
+/* Chooses the server of a new connection. Returns 0, or the reason why there is none. */
+static __noinline __u32 take_server(struct service_room *room, __u32 service)
+{
+	__u32 target = choose_server(service);
+	room->place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
+	return target < AB_MAX_TARGETS ? 0 : room->unserved;
+}
+
+/* Whether what the server sends to the client could be of another connection, too: of one that the client has with the same server
+ * by another virtual endpoint. One that is over goes. */
+static __noinline int is_ambiguous(struct service_room *room)
+{
+	const struct ab_flow_key *key = &room->key;
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &room->place);
 	if (!server)
-		return 1;
-	turn_key(&room->other, &room->server, server);
-	struct ab_connection *client = find_connection(&room->other);
-	if (!client)
-		return 1;
-	if (!(client->state & AB_CONNECTION_CLOSED))
 		return 0;
-	forget_connection(&room->other, client, &room->server);
-	return 1;
-}
-
-/* Writes the entries of room->connection, under the keys in the room. Returns 0, or the reason of failure. */
-__noinline int insert_connection(const struct ab_server *server)
-{
-	struct service_room *room = service_room();
-	if (!room || !server)
-		return AB_SERVICE_REASON_UNSENT;
-	struct ab_connection *fresh = &room->connection;
-	fresh->other_local = room->client.local;
-	fresh->other_port = room->client.local_port;
-	if (!(fresh->state & AB_CONNECTION_DIRECT)) {
-		if (!is_free(room))
-			return AB_SERVICE_REASON_PORT_TAKEN;
-		if (bpf_map_update_elem(&connections, &room->server, fresh, BPF_ANY))
-			return AB_SERVICE_REASON_TABLE_FULL;
+	struct ab_virtual_key at = endpoint_key(key->proto, &server->address, server->port ?: key->local_port);
+	const struct ab_answering *answering = bpf_map_lookup_elem(&service_answers, &at);
+	if (!answering || answering->count < 2)
+		return 0;
+	for (__u32 i = 0; i < AB_ALIASES_MAX && i < answering->count; i++) {
+		const struct ab_alias *as = &answering->alias[i];
+		make_connection_key(&room->other, key->proto, AB_SIDE_NAT, &as->address, as->port ?: at.virtual.port,
+				    &key->remote, key->remote_port);
+		struct ab_connection *other = find_connection(&room->other);
+		if (!other || !is_connected_to(other, &at.virtual))
+			continue;
+		if (!(other->state & AB_CONNECTION_CLOSED))
+			return 1;
+		forget_connection(&room->other, other);
 	}
-	fresh->other_local = server->address;
-	fresh->other_port = room->server.local_port;
-	if (!bpf_map_update_elem(&connections, &room->client, fresh, BPF_NOEXIST)) {
-		service_gauge_add(fresh, 1, 0);
-		return 0;
-	}
-	/* Another CPU may have processed a copy of the SYN. Its entries are kept. */
-	if (find_connection(&room->client))
-		return 0;
-	if (!(fresh->state & AB_CONNECTION_DIRECT))
-		bpf_map_delete_elem(&connections, &room->server);
-	return AB_SERVICE_REASON_TABLE_FULL;
+	return 0;
 }
 
 /* ---- sweeping ---- */
@@ -230,43 +288,43 @@ struct service_walk {
 	__u64 now;
 };
 
-static __always_inline int has_run_out(const struct service_walk *walk, __u8 proto, const struct ab_connection *entry,
-				       __u32 state)
+/* Whether a connection has been silent for too long, or its server is dead. */
+static __always_inline int is_gone(const struct service_walk *walk, __u8 proto, __u64 seen_ns, __u32 state, __u32 place)
 {
-	return entry->seen_ns + ab_connection_timer_ns(proto, state) < walk->now;
-}
-
-static __always_inline int has_dead_server(const struct ab_connection *client)
-{
-	__u32 place = AB_SERVER_PLACE(client->service % AB_MAX_SERVICES, client->server % AB_MAX_TARGETS);
+	if (seen_ns + ab_connection_timer_ns(proto, state & AB_CONNECTION_BITS) < walk->now)
+		return 1;
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
 	return server && server->flags & AB_SERVER_DEAD;
+}
+
+static __always_inline int forget_gone(const struct service_walk *walk, const struct ab_flow_key *key)
+{
+	struct ab_connection *entry = find_connection(key);
+	if (!entry)
+		return 0;
+	__u64 client_ns = entry->client.seen_ns, server_ns = entry->from_server.seen_ns;
+	if (!is_gone(walk, key->proto, client_ns > server_ns ? client_ns : server_ns, entry->state, place_of(entry)))
+		return 0;
+	forget_connection(key, entry);
+	return 1;
+}
+
+static __always_inline int forget_gone_direct(const struct service_walk *walk, const struct ab_flow_key *key)
+{
+	struct ab_direct *entry = find_direct(key);
+	if (!entry || !is_gone(walk, key->proto, entry->seen_ns, entry->state, place_of_direct(entry)))
+		return 0;
+	forget_direct(key, entry);
+	return 1;
 }
 
 /* Checks one entry by the key that user space has read; it may have changed since. */
 static long visit_connection(__u32 index, struct service_walk *walk)
 {
-	struct ab_flow_key other_key;
 	if (index >= AB_VISIT_MAX)
 		return 1;
 	struct ab_flow_key key = walk->visit->key[index];
-	struct ab_connection *entry = find_connection(&key);
-	if (!entry)
-		return 0;
-	turn_key(&other_key, &key, entry);
-	struct ab_connection *other = find_connection(&other_key);
-	if (key.side == AB_SIDE_SERVER) {
-		if (!other && has_run_out(walk, key.proto, entry, 0))
-			bpf_map_delete_elem(&connections, &key);
-		return 0;
-	}
-	__u32 state = entry->state;
-	int is_alive =
-		!has_run_out(walk, key.proto, entry, state) || (other && !has_run_out(walk, key.proto, other, state));
-	if (is_alive && !has_dead_server(entry))
-		return 0;
-	forget_connection(&key, entry, &other_key);
-	walk->result->expired++;
+	walk->result->expired += key.side == AB_SIDE_NAT ? forget_gone(walk, &key) : forget_gone_direct(walk, &key);
 	return 0;
 }
 

@@ -22,37 +22,57 @@ static __always_inline int is_under_way(struct __sk_buff *skb, struct packet *p,
 	return icmp_sum_holds(skb, p);
 }
 
+static __always_inline __u32 counted_as_error(__u32 reason)
+{
+	return reason == AB_SERVICE_REASON_TO_SERVER ? AB_SERVICE_REASON_ERROR_TO_SERVER : reason;
+}
+
+/* ... directly: the numbers of its segments only the server knows. */
+static __noinline __u32 error_to_direct(struct __sk_buff *skb, struct service_room *room)
+{
+	struct packet *p = &room->packet;
+	room->key.side = AB_SIDE_DIRECT;
+	const struct ab_direct *entry = find_direct(&room->key);
+	if (!entry)
+		return AB_SERVICE_REASON_NOT_OURS;
+	if (!icmp_sum_holds(skb, p))
+		return AB_SERVICE_REASON_BAD_ERROR;
+	return counted_as_error(send_to_server(skb, p, place_of_direct(entry), 1));
+}
+
 /* An error about what a server sent to its client. */
 static __noinline __u32 error_to_server(struct __sk_buff *skb, struct service_room *room, const struct quote *q)
 {
 	struct packet *p = &room->packet;
-	const struct ab_connection *client = find_connection(&room->client);
-	if (!client)
-		return AB_SERVICE_REASON_NOT_OURS;
-	__u32 is_direct = client->state & AB_CONNECTION_DIRECT;
-	turn_key(&room->server, &room->client, client);
-	const struct ab_connection *server = find_connection(&room->server);
-	/* What a server has sent directly, only it knows. */
-	if (is_direct ? !icmp_sum_holds(skb, p) : !server || !is_under_way(skb, p, q, server->end))
+	make_connection_key(&room->key, q->proto, AB_SIDE_NAT, &q->src, q->sport, &q->dst, q->dport);
+	const struct ab_connection *entry = find_connection(&room->key);
+	if (!entry)
+		return error_to_direct(skb, room);
+	if (!is_under_way(skb, p, q, entry->end))
 		return AB_SERVICE_REASON_BAD_ERROR;
-	if (!is_direct && rewrite_quote(skb, p, INBOUND, &client->other_local, client->other_port))
+	__u32 place = place_of(entry);
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	if (!server || rewrite_quote(skb, p, INBOUND, &server->address, server->port ?: q->sport))
 		return AB_SERVICE_REASON_UNSENT;
-	__u32 reason = send_to_server(skb, p, client, p->dport);
-	return reason == AB_SERVICE_REASON_TO_SERVER ? AB_SERVICE_REASON_ERROR_TO_SERVER : reason;
+	return counted_as_error(send_to_server(skb, p, place, 0));
 }
 
 /* An error about what a client sent to its server. Its source becomes the virtual address, as no other is known to the client. */
 static __noinline __u32 error_to_client(struct __sk_buff *skb, struct service_room *room, const struct quote *q)
 {
 	struct packet *p = &room->packet;
-	const struct ab_connection *server = find_connection(&room->server);
-	if (!server)
+	struct ab_virtual_key at = endpoint_key(q->proto, &q->dst, q->dport);
+	const struct ab_answering *answering = bpf_map_lookup_elem(&service_answers, &at);
+	if (!answering)
 		return AB_SERVICE_REASON_NOT_OURS;
-	if (!is_under_way(skb, p, q, server->ack))
+	const struct ab_connection *entry = find_answered(room, answering, &at.virtual, &q->src, q->sport);
+	if (!entry)
+		return AB_SERVICE_REASON_NOT_OURS;
+	if (!is_under_way(skb, p, q, entry->ack))
 		return AB_SERVICE_REASON_BAD_ERROR;
-	if (rewrite_quote(skb, p, OUTBOUND, &server->other_local, server->other_port))
+	if (rewrite_quote(skb, p, OUTBOUND, &room->key.local, room->key.local_port))
 		return AB_SERVICE_REASON_UNSENT;
-	__u32 reason = send_to_client(skb, p, server, p->sport);
+	__u32 reason = send_to_client(skb, p, &room->key, entry, p->sport);
 	return reason == AB_SERVICE_REASON_TO_CLIENT ? AB_SERVICE_REASON_ERROR_TO_CLIENT : reason;
 }
 
@@ -63,8 +83,6 @@ static __always_inline __u32 serve_error(struct __sk_buff *skb, struct service_r
 	struct quote *q = quote_room();
 	if (!q || is_fragment(p) || read_quote(skb, p, q) || !is_same_addr(&p->dst, &q->src))
 		return AB_SERVICE_REASON_NOT_OURS;
-	make_connection_key(&room->client, q->proto, AB_SIDE_CLIENT, &q->src, q->sport, &q->dst, q->dport);
-	make_connection_key(&room->server, q->proto, AB_SIDE_SERVER, &q->dst, q->dport, &q->src, q->sport);
 	__u32 reason = error_to_client(skb, room, q);
 	return reason == AB_SERVICE_REASON_NOT_OURS ? error_to_server(skb, room, q) : reason;
 }

@@ -16,6 +16,22 @@ static __always_inline void give_turn_back(__u32 choice)
 		__sync_fetch_and_sub(turns, 1);
 }
 
+/* Whether the connection under room->key is known and stays; its server is then at room->place. */
+static __always_inline int stays(struct service_room *room)
+{
+	const struct ab_connection *known = find_connection(&room->key);
+	if (known) {
+		room->place = place_of(known);
+		return !is_replaced(room, known->state, room->place);
+	}
+	room->key.side = AB_SIDE_DIRECT;
+	const struct ab_direct *direct = find_direct(&room->key);
+	if (!direct)
+		return 0;
+	room->place = place_of_direct(direct);
+	return !is_replaced(room, direct->state, room->place);
+}
+
 /* For a packet that may open a connection. Returns the reason under which it would be counted. */
 static __always_inline __u32 explain_connection(struct __sk_buff *skb, struct service_room *room,
 						struct ab_explanation *e)
@@ -28,11 +44,10 @@ static __always_inline __u32 explain_connection(struct __sk_buff *skb, struct se
 	if (!service)
 		return AB_SERVICE_REASON_NOT_OURS;
 	e->class = *service;
-	make_connection_key(&room->client, p->proto, AB_SIDE_CLIENT, &p->dst, p->dport, &p->src, p->sport);
-	const struct ab_connection *client = find_connection(&room->client);
-	if (client && !is_replaced(room, client)) {
+	make_connection_key(&room->key, p->proto, AB_SIDE_NAT, &p->dst, p->dport, &p->src, p->sport);
+	if (stays(room)) {
 		e->bound = 1;
-		e->link = client->server;
+		e->link = room->place % AB_MAX_TARGETS;
 		return AB_SERVICE_REASON_TO_SERVER;
 	}
 	e->link = choose_server(*service);

@@ -14,8 +14,6 @@
 #include "connection.h"
 #include "tunnel.h"
 
-/* Length of both hardware addresses of a frame. */
-#define ETHERNET_ADDRESSES 12
 /* No device with IPv6 has a smaller MTU (RFC 8200 section 5), and few with IPv4 alone. Shorter packets are not compared. */
 #define LEAST_MTU 1280
 
@@ -67,17 +65,15 @@ static __always_inline int fit_mss(struct __sk_buff *skb, struct packet *p, __u3
 	return clamp_mss(skb, p, one < other ? one : other);
 }
 
-/* Sends a packet to `port` of the server of its connection. Returns the reason under which it is counted. Global, so that the verifier
- * follows it once. */
-__noinline int send_to_server(struct __sk_buff *skb, struct packet *p, const struct ab_connection *client, __u32 port)
+/* Sends a packet to the server at this place, as it is if that answers itself. Returns the reason under which it is counted. Global,
+ * so that the verifier follows it once. */
+__noinline int send_to_server(struct __sk_buff *skb, struct packet *p, __u32 place, __u32 is_direct)
 {
-	if (!p || !client)
+	if (!p)
 		return AB_SERVICE_REASON_UNSENT;
-	__u32 place = AB_SERVER_PLACE(client->service % AB_MAX_SERVICES, client->server % AB_MAX_TARGETS);
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
 	if (!server || !server->ifindex)
 		return AB_SERVICE_REASON_NO_WAY;
-	__u32 is_direct = client->state & AB_CONNECTION_DIRECT;
 	if (p->ttl <= 1 && !is_direct)
 		return AB_SERVICE_REASON_TTL;
 	__u32 bad = fit_device(skb, p, server->ifindex, is_direct ? outer_length(server) : 0);
@@ -85,8 +81,8 @@ __noinline int send_to_server(struct __sk_buff *skb, struct packet *p, const str
 		return bad;
 	if (is_direct && server->flags & AB_SERVER_TUNNEL && encapsulate(skb, p, server))
 		return AB_SERVICE_REASON_UNSENT;
-	if (!is_direct &&
-	    (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, INBOUND, &client->other_local, port)))
+	__be16 port = p->kind == PACKET_FLOW && server->port ? server->port : p->dport;
+	if (!is_direct && (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, INBOUND, &server->address, port)))
 		return AB_SERVICE_REASON_UNSENT;
 	if (server->flags & AB_SERVER_POINT_TO_POINT)
 		bpf_redirect(server->ifindex, 0);
@@ -95,25 +91,32 @@ __noinline int send_to_server(struct __sk_buff *skb, struct packet *p, const str
 	return AB_SERVICE_REASON_TO_SERVER;
 }
 
-static __always_inline int send_back(struct __sk_buff *skb, const struct packet *p, const struct ab_connection *server)
+/* Writes the hardware addresses of an answer: those of the client's frames, exchanged. */
+static __always_inline int exchange_way(struct __sk_buff *skb, const struct ab_connection *entry)
 {
-	if (!server->layer3 &&
-	    (add_ethernet(skb, p) || bpf_skb_store_bytes(skb, 0, server->ethernet, ETHERNET_ADDRESSES, 0)))
-		return -1;
-	return bpf_redirect(server->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
+	return bpf_skb_store_bytes(skb, 0, entry->ethernet + ETH_ALEN, ETH_ALEN, 0)
+		       ?: bpf_skb_store_bytes(skb, ETH_ALEN, entry->ethernet, ETH_ALEN, 0);
 }
 
-/* Sends a packet from `port` of the virtual address to its client. Returns the reason under which it is counted. */
-static __always_inline __u32 send_to_client(struct __sk_buff *skb, struct packet *p, const struct ab_connection *server,
-					    __be16 port)
+static __always_inline int send_back(struct __sk_buff *skb, const struct packet *p, const struct ab_connection *entry)
+{
+	if (!entry->layer3 && (add_ethernet(skb, p) || exchange_way(skb, entry)))
+		return -1;
+	return bpf_redirect(entry->ifindex, 0) == TC_ACT_REDIRECT ? 0 : -1;
+}
+
+/* Sends a packet to the client of its connection, from the virtual endpoint, whose port may be another if the packet has none
+ * itself. Returns the reason under which it is counted. */
+static __always_inline __u32 send_to_client(struct __sk_buff *skb, struct packet *p, const struct ab_flow_key *key,
+					    const struct ab_connection *entry, __be16 port)
 {
 	if (p->ttl <= 1)
 		return AB_SERVICE_REASON_TTL;
-	__u32 bad = fit_device(skb, p, server->ifindex, 0);
+	__u32 bad = fit_device(skb, p, entry->ifindex, 0);
 	if (bad)
 		return bad;
-	if (fit_mss(skb, p, server->ifindex) || rewrite_packet(skb, p, OUTBOUND, &server->other_local, port) ||
-	    send_back(skb, p, server))
+	if (fit_mss(skb, p, entry->ifindex) || rewrite_packet(skb, p, OUTBOUND, &key->local, port) ||
+	    send_back(skb, p, entry))
 		return AB_SERVICE_REASON_UNSENT;
 	return AB_SERVICE_REASON_TO_CLIENT;
 }

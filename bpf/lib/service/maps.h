@@ -7,12 +7,13 @@
 #include "../../policy/inline.h"
 #include "../packet/map.h"
 
-/* User space sets the size of `connections` before loading: two entries for each. */
-AB_MAP(connections, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_connection, BPF_F_NO_PREALLOC);
+/* User space sets the sizes of both before loading. */
+AB_MAP(connections, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_connection, BPF_F_NO_PREALLOC);
+AB_MAP(direct_connections, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_direct, BPF_F_NO_PREALLOC);
 
-/* A ring: connections that may have to make room, and how many places of it were given. */
+/* A ring: connections that may have to make room, and how many turns were given. */
 AB_MAP(service_passing, BPF_MAP_TYPE_ARRAY, AB_PASSING_MAX, __u32, struct ab_passing, 0);
-AB_MAP(service_places, BPF_MAP_TYPE_ARRAY, 1, __u32, __u64, 0);
+AB_MAP(service_turn, BPF_MAP_TYPE_ARRAY, 1, __u32, __u32, 0);
 
 struct ab_virtual_key {
 	__u32 bits; /* that count, as BPF_MAP_TYPE_LPM_TRIE has it */
@@ -20,6 +21,9 @@ struct ab_virtual_key {
 };
 AB_MAP(virtuals, BPF_MAP_TYPE_LPM_TRIE, AB_MAX_SERVICES * 64, struct ab_virtual_key, __u32, BPF_F_NO_PREALLOC);
 AB_MAP(servers, BPF_MAP_TYPE_ARRAY, AB_SERVERS_MAX, __u32, struct ab_server, 0);
+/* By the servers' endpoints. */
+AB_MAP(service_answers, BPF_MAP_TYPE_LPM_TRIE, AB_SERVERS_MAX * 2, struct ab_virtual_key, struct ab_answering,
+       BPF_F_NO_PREALLOC);
 
 /* The choices, at AB_SERVICE_CHOICE, and how many were made. */
 AB_MAP(service_choices, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES *AB_FAMILIES, __u32, struct ab_choice, 0);
@@ -32,9 +36,6 @@ AB_MAP(service_meters, BPF_MAP_TYPE_PERCPU_ARRAY, AB_SERVERS_MAX, __u32, struct 
 /* At AB_SERVICE_ROWS: which server each row of hashes leads to. Made only where packets go by them. */
 AB_MAP(service_rows, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES *AB_FAMILIES * 2, __u32, struct ab_consistent,
        BPF_F_NO_PREALLOC);
-AB_MAP(service_aliases, BPF_MAP_TYPE_LPM_TRIE, AB_SERVERS_MAX, struct ab_virtual_key, struct ab_alias,
-       BPF_F_NO_PREALLOC);
-
 /* Indexed by service. */
 AB_MAP(service_settings, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_service_settings, 0);
 AB_MAP(service_inserts, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, __u64, 0); /* policy/bucket.h */

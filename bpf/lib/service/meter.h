@@ -22,37 +22,38 @@ static __always_inline int has_data(const struct packet *p)
 	return length && !(p->tcp_flags & AB_TCP_SYN);
 }
 
-/* Notes in the server's entry when a request came; not of one before which it has not answered yet. */
-static __noinline int begin_request(struct service_room *room, struct ab_connection *client)
+/* Returns the bytes. */
+static __always_inline __u64 count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_direction *direction)
 {
-	turn_key(&room->server, &room->client, client);
-	struct ab_connection *server = find_connection(&room->server);
-	if (server && !server->asked)
-		server->asked = request_time();
-	client->asked = room->packet.ack;
-	return 0;
+	struct load load = packet_load(skb, p);
+	__sync_fetch_and_add(&direction->packets, load.packets);
+	__sync_fetch_and_add(&direction->bytes, load.bytes);
+	return load.bytes;
 }
 
-static __always_inline void hear_client(struct service_room *room, struct ab_connection *client)
+/* Notes when a request came; not of one before which the server has not answered yet. */
+static __always_inline void hear_client(const struct packet *p, struct ab_connection *entry)
 {
-	const struct packet *p = &room->packet;
-	if (p->proto == IPPROTO_TCP && has_data(p) && p->ack != client->asked)
-		begin_request(room, client);
+	if (p->proto != IPPROTO_TCP || !has_data(p) || p->ack == entry->confirmed)
+		return;
+	if (!entry->asked)
+		entry->asked = request_time();
+	entry->confirmed = p->ack;
 }
 
 /* Counts what a server sends. */
-static __always_inline void hear_server(const struct packet *p, struct ab_connection *server, __u64 bytes)
+static __always_inline void hear_server(const struct packet *p, struct ab_connection *entry, __u64 bytes)
 {
-	__u32 place = AB_SERVER_PLACE(server->service % AB_MAX_SERVICES, server->server % AB_MAX_TARGETS);
+	__u32 place = place_of(entry);
 	struct ab_meter *meter = bpf_map_lookup_elem(&service_meters, &place);
 	if (!meter)
 		return;
 	meter->sent_bytes += bytes;
-	if (!server->asked || (p->proto == IPPROTO_TCP && !has_data(p)))
+	if (!entry->asked || (p->proto == IPPROTO_TCP && !has_data(p)))
 		return;
 	meter->answers++;
-	meter->answering_us += request_time() - server->asked;
-	server->asked = 0;
+	meter->answering_us += request_time() - entry->asked;
+	entry->asked = 0;
 }
 
 #endif

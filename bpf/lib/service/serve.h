@@ -5,6 +5,7 @@
 #ifndef ANABRANCH_SERVICE_SERVE_H
 #define ANABRANCH_SERVICE_SERVE_H
 
+#include "direct.h"
 #include "error.h"
 #include "forward.h"
 #include "meter.h"
@@ -20,30 +21,15 @@ static __always_inline int is_of_services(const struct packet *p)
 	return p->kind == PACKET_FLOW && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP);
 }
 
-/* Whether it may open a connection. */
-static __always_inline int is_opening(const struct packet *p)
+/* Reads the way by which a client's packet came. Returns 0, or a negative error. */
+static __always_inline int read_way(struct __sk_buff *skb, const struct packet *p, struct ab_connection *arrived)
 {
-	return p->has_ports_header && (p->proto == IPPROTO_UDP || is_first_syn(p));
-}
-
-/* Returns the bytes. */
-static __always_inline __u64 count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
-{
-	struct load load = packet_load(skb, p);
-	__sync_fetch_and_add(&entry->packets, load.packets);
-	__sync_fetch_and_add(&entry->bytes, load.bytes);
-	return load.bytes;
-}
-
-/* Reads the way back: the two hardware addresses of the frame, exchanged. Returns 0, or a negative error. */
-static __always_inline int read_way_back(struct __sk_buff *skb, const struct packet *p, struct ab_connection *entry)
-{
-	entry->ifindex = skb->ifindex;
-	entry->layer3 = p->l3 == 0;
-	if (entry->layer3)
-		return 0;
-	return bpf_skb_load_bytes(skb, ETH_ALEN, entry->ethernet, ETH_ALEN)
-		       ?: bpf_skb_load_bytes(skb, 0, entry->ethernet + ETH_ALEN, ETH_ALEN);
+	arrived->ifindex = skb->ifindex;
+	arrived->layer3 = p->l3 == 0;
+	if (!arrived->layer3)
+		return bpf_skb_load_bytes(skb, 0, arrived->ethernet, sizeof(arrived->ethernet));
+	__builtin_memset(arrived->ethernet, 0, sizeof(arrived->ethernet));
+	return 0;
 }
 
 static __always_inline int is_same_way(const struct ab_connection *a, const struct ab_connection *b)
@@ -53,15 +39,14 @@ static __always_inline int is_same_way(const struct ab_connection *a, const stru
 }
 
 /* Whether a packet proves that who sent it hears the server, or nobody has proved that yet. */
-static __always_inline int is_from_client(const struct packet *p, const struct ab_connection *client,
-					  const struct ab_connection *server)
+static __always_inline int is_from_client(const struct packet *p, const struct ab_connection *entry)
 {
 	if (p->proto == IPPROTO_UDP)
-		return !(client->state & AB_CONNECTION_ANSWERED) ||
-		       tick_ns() - client->seen_ns > AB_CONNECTION_UDP_WAY_NS;
+		return !(entry->state & AB_CONNECTION_ANSWERED) ||
+		       tick_ns() - entry->client.seen_ns > AB_CONNECTION_UDP_WAY_NS;
 	if (is_first_syn(p))
-		return !(client->state & AB_CONNECTION_ESTABLISHED);
-	return p->tcp_flags & AB_TCP_ACK && server->end - p->ack <= ACK_WINDOW;
+		return !(entry->state & AB_CONNECTION_ESTABLISHED);
+	return p->tcp_flags & AB_TCP_ACK && entry->end - p->ack <= ACK_WINDOW;
 }
 
 /*
@@ -70,167 +55,191 @@ static __always_inline int is_from_client(const struct packet *p, const struct a
  * sets it: a forged one that came earlier does not keep the client from its answer. Returns whether the packet came by what is
  * the way back now.
  */
-static __noinline int follow_client(struct service_room *room, struct ab_connection *client)
+static __noinline int follow_way(const struct service_room *room, struct ab_connection *entry)
 {
-	const struct ab_connection *now = &room->connection;
-	turn_key(&room->server, &room->client, client);
-	struct ab_connection *server = find_connection(&room->server);
-	if (!server || !is_from_client(&room->packet, client, server))
+	const struct ab_connection *arrived = &room->arrived;
+	if (is_same_way(entry, arrived))
+		return 1;
+	if (!is_from_client(&room->packet, entry))
 		return 0;
-	client->ifindex = server->ifindex = now->ifindex;
-	client->layer3 = server->layer3 = now->layer3;
-	__builtin_memcpy(client->ethernet, now->ethernet, sizeof(client->ethernet));
-	__builtin_memcpy(server->ethernet, now->ethernet, sizeof(server->ethernet));
+	entry->ifindex = arrived->ifindex;
+	entry->layer3 = arrived->layer3;
+	__builtin_memcpy(entry->ethernet, arrived->ethernet, sizeof(entry->ethernet));
 	return 1;
 }
 
-/* The flags of a client's segment, without a RST that is not its own. */
-static __noinline __u8 believed_flags(struct service_room *room, const struct ab_connection *client)
+/* The flags of a client's segment, without those that anybody could have sent. */
+static __always_inline __u8 believed_flags(const struct packet *p, const struct ab_connection *entry)
 {
-	__u8 flags = room->packet.tcp_flags;
-	if (!(flags & AB_TCP_RST))
-		return flags;
-	turn_key(&room->server, &room->client, client);
-	const struct ab_connection *server = find_connection(&room->server);
-	if (server && !ab_connection_is_reset(client->state, room->packet.seq, server->ack))
+	__u8 flags = p->tcp_flags;
+	if (flags & AB_TCP_RST && !ab_connection_is_reset(entry->state, p->seq, entry->ack))
 		flags &= ~AB_TCP_RST;
+	if (flags & AB_TCP_ACK && !ab_connection_is_confirmed(entry->state, p->ack, entry->end))
+		flags &= ~AB_TCP_ACK;
 	return flags;
 }
 
-/* Opens the connection of a packet. Returns 0, or the reason why it was not opened. */
-static __always_inline __u32 begin_connection(struct service_room *room, __u32 service)
+/* Follows a connection by a packet of its client. */
+static __noinline void follow_client(struct __sk_buff *skb, struct service_room *room, struct ab_connection *entry)
 {
-	if (!gets_entry(room, service))
-		return AB_SERVICE_REASON_TOO_MANY;
-	__u32 target = choose_server(service),
-	      place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
-	if (target >= AB_MAX_TARGETS)
-		return room->unserved;
-	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	const struct packet *p = &room->packet;
+	room->place = place_of(entry);
+	if (is_first_syn(p) && !(entry->state & AB_CONNECTION_ANSWERED))
+		room->signs = SIGN_REPEATED;
+	/* What may be forged keeps no connection alive. */
+	if (!read_way(skb, p, &room->arrived) && follow_way(room, entry))
+		entry->client.seen_ns = tick_ns();
+	learn(room, entry, 0, believed_flags(p, entry));
+	hear_client(p, entry);
+	count_packet(skb, p, &entry->client);
+}
+
+/* Writes the connection of room->arrived. Returns 0, or the reason of failure. */
+__noinline int insert_connection(void)
+{
+	struct service_room *room = service_room();
+	if (!room)
+		return AB_SERVICE_REASON_UNSENT;
+	if (!bpf_map_update_elem(&connections, &room->key, &room->arrived, BPF_NOEXIST)) {
+		service_gauge_add(room->place, &room->key, 1, 0);
+		enter_ring(room->arrived.turn);
+		return 0;
+	}
+	/* Another CPU may have processed a copy of the SYN. Its entry is kept. */
+	const struct ab_connection *other = find_connection(&room->key);
+	if (!other)
+		return AB_SERVICE_REASON_TABLE_FULL;
+	room->place = place_of(other);
+	return 0;
+}
+
+/* Opens the connection of a packet to the server at room->place, whose answers come back. Returns 0, or the reason why it was not
+ * opened. */
+static __always_inline __u32 open_translated(struct __sk_buff *skb, struct service_room *room, __u32 service)
+{
+	const struct packet *p = &room->packet;
+	struct ab_connection *fresh = &room->arrived;
+	room->key.side = AB_SIDE_NAT;
+	if (is_ambiguous(room))
+		return AB_SERVICE_REASON_PORT_TAKEN;
+	if (read_way(skb, p, fresh))
+		return AB_SERVICE_REASON_UNSENT;
+	fresh->service = service;
+	fresh->server = room->place % AB_MAX_TARGETS;
+	fresh->state = 0;
+	fresh->turn = next_turn();
+	fresh->client = (struct ab_direction){ .seen_ns = tick_ns() };
+	fresh->confirmed = 0;
+	fresh->from_server = (struct ab_direction){};
+	fresh->end = 0;
+	fresh->ack = p->end;
+	fresh->asked = p->proto == IPPROTO_UDP ? request_time() : 0;
+	count_packet(skb, p, &fresh->client);
+	return insert_connection();
+}
+
+/* Opens the connection of a packet. Returns 0, or the reason why it was not opened. */
+static __noinline __u32 open_connection(struct __sk_buff *skb, struct service_room *room, __u32 service)
+{
+	__u32 bad = may_open(room, service) ?: take_server(room, service);
+	if (bad)
+		return bad;
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &room->place);
 	if (!server || !server->ifindex)
 		return AB_SERVICE_REASON_NO_WAY;
-	struct ab_connection *fresh = &room->connection;
-	fresh->opened_ns = fresh->seen_ns = time_ns();
-	fresh->asked = room->packet.proto == IPPROTO_UDP ? request_time() : 0;
-	fresh->service = service;
-	fresh->server = target;
-	fresh->family = room->packet.family;
-	fresh->ack = room->packet.end;
-	if (server->flags & AB_SERVER_DIRECT) {
-		fresh->state = AB_CONNECTION_DIRECT;
-		fresh->end = room->packet.end;
-	}
-	make_connection_key(&room->server, room->packet.proto, AB_SIDE_SERVER, &server->address,
-			    server->port ?: room->packet.dport, &room->packet.src, room->packet.sport);
-	__u32 bad = insert_connection(server);
-	if (!bad)
-		take_turn(fresh->opened_ns);
-	return bad;
+	if (server->flags & AB_SERVER_DIRECT)
+		return open_directly(skb, room);
+	return open_translated(skb, room, service);
 }
 
-/* Whether a packet that may open a connection replaces the one that it is of. */
-static __always_inline int is_replaced(const struct service_room *room, const struct ab_connection *client)
+/* Follows the connection of a client's packet whose server's answers come back. Returns 0 if there is none, or none any more. */
+static __always_inline int follow_translated(struct __sk_buff *skb, struct service_room *room)
 {
-	__u32 state = client->state;
-	/* Most datagrams: they need no look-up of the choice. */
-	if (room->packet.proto == IPPROTO_UDP &&
-	    (state & (AB_CONNECTION_ANSWERED | AB_CONNECTION_CLOSED)) == AB_CONNECTION_ANSWERED)
+	struct ab_connection *known = find_connection(&room->key);
+	if (!known)
 		return 0;
-	return ab_connection_gives_way(state, AB_TCP_SYN, takes_new(room, client));
+	if (is_opening(&room->packet) && is_replaced(room, known->state, place_of(known))) {
+		forget_connection(&room->key, known);
+		return 0;
+	}
+	follow_client(skb, room, known);
+	return 1;
 }
 
-/* Follows a direct connection by what its client sends. */
-static __always_inline void follow_directly(const struct packet *p, struct ab_connection *client)
+/* ... of one whose server answers itself. */
+static __always_inline int follow_direct(struct __sk_buff *skb, struct service_room *room)
 {
-	client->seen_ns = tick_ns();
-	if (p->proto == IPPROTO_UDP && client->packets)
-		add_to_state(client, ab_connection_learn_direct(client->state, 0));
-	if (p->proto == IPPROTO_UDP || !p->has_ports_header || !ab_connection_is_near(p->seq, client->end))
-		return;
-	client->end = p->end;
-	add_to_state(client, ab_connection_learn_direct(client->state, p->tcp_flags));
+	room->key.side = AB_SIDE_DIRECT;
+	struct ab_direct *known = find_direct(&room->key);
+	if (!known)
+		return 0;
+	if (is_opening(&room->packet) && is_replaced(room, known->state, place_of_direct(known))) {
+		forget_direct(&room->key, known);
+		return 0;
+	}
+	follow_directly(skb, room, known);
+	return 1;
 }
 
 /* Handles a client's packet to the virtual endpoint of a service. */
-static __always_inline __u32 from_client(struct __sk_buff *skb, struct service_room *room, __u32 service)
+static __noinline __u32 from_client(struct __sk_buff *skb, struct service_room *room, __u32 service)
 {
 	struct packet *p = &room->packet;
-	make_connection_key(&room->client, p->proto, AB_SIDE_CLIENT, &p->dst, p->dport, &p->src, p->sport);
-	__builtin_memset(&room->connection, 0, sizeof(room->connection));
-	if (read_way_back(skb, p, &room->connection))
-		return AB_SERVICE_REASON_UNSENT;
-	struct ab_connection *client = find_connection(&room->client);
-	if (client && is_opening(p) && is_replaced(room, client)) {
-		turn_key(&room->server, &room->client, client);
-		forget_connection(&room->client, client, &room->server);
-		client = NULL;
-	}
-	room->signs = client && is_first_syn(p) && !(client->state & AB_CONNECTION_ANSWERED) ? SIGN_REPEATED : 0;
-	if (!client) {
-		__u32 reason = is_opening(p) ? begin_connection(room, service) : AB_SERVICE_REASON_NO_CONNECTION;
-		if (may_do_without_entry(reason))
-			return serve_without_entry(skb, room, service, reason);
-		if (reason)
-			return reason;
-		client = find_connection(&room->client);
-		if (!client)
-			return AB_SERVICE_REASON_TABLE_FULL;
-	}
-	__u32 is_direct = client->state & AB_CONNECTION_DIRECT;
-	if (is_direct) {
-		follow_directly(p, client);
-	} else {
-		/* What may be forged keeps no connection alive. */
-		if (is_same_way(client, &room->connection) || follow_client(room, client))
-			client->seen_ns = tick_ns();
-		learn(client, p->proto, 0, believed_flags(room, client));
-		hear_client(room, client);
-	}
-	count_packet(skb, p, client);
-	__u32 bad = begin_datagram(p);
+	const struct ab_service_settings *set = bpf_map_lookup_elem(&service_settings, &service);
+	__u32 kinds = set ? set->kinds : 0;
+	make_connection_key(&room->key, p->proto, AB_SIDE_NAT, &p->dst, p->dport, &p->src, p->sport);
+	room->signs = 0;
+	int is_known = (kinds & AB_CONNECTIONS_NAT && follow_translated(skb, room)) ||
+		       (kinds & AB_CONNECTIONS_DIRECT && follow_direct(skb, room));
+	__u32 bad = is_known ? 0 : open_connection(skb, room, service);
+	if (bad)
+		return turn_away(skb, room, service, bad);
+	bad = begin_datagram(p);
 	if (bad)
 		return bad;
+	if (room->key.side == AB_SIDE_DIRECT)
+		return send_to_server(skb, p, room->place, 1);
 	/* A server acknowledges whatever occupies sequence numbers. */
 	if (p->end != p->seq)
-		room->signs |= is_first_syn(p) ? SIGN_SYN : SIGN_DATA;
-	__u32 reason = send_to_server(skb, p, client, client->other_port);
-	/* Whether a server answers directly is not seen. */
-	if (room->signs && !is_direct && reason == AB_SERVICE_REASON_TO_SERVER)
-		note_signs(client->service, client->server);
+		room->signs |= SIGN_ASKED;
+	__u32 reason = send_to_server(skb, p, room->place, 0);
+	if (room->signs && reason == AB_SERVICE_REASON_TO_SERVER)
+		note_signs();
 	return reason;
 }
 
+/* Follows a connection by a packet of its server. */
+static __noinline void follow_server(struct __sk_buff *skb, struct service_room *room, struct ab_connection *entry)
+{
+	const struct packet *p = &room->packet;
+	room->place = place_of(entry);
+	room->signs = SIGN_HEARD;
+	if (ab_connection_is_refused(entry->state, p->tcp_flags))
+		room->signs |= SIGN_REFUSED;
+	learn(room, entry, 1, p->tcp_flags);
+	if (p->has_ports_header)
+		entry->end = p->end;
+	if (p->tcp_flags & AB_TCP_ACK)
+		entry->ack = p->ack;
+	entry->from_server.seen_ns = tick_ns();
+	hear_server(p, entry, count_packet(skb, p, &entry->from_server));
+	note_signs();
+}
+
 /* Handles a packet that may be from a server to its client. */
-static __always_inline __u32 from_server(struct __sk_buff *skb, struct service_room *room)
+static __noinline __u32 from_server(struct __sk_buff *skb, struct service_room *room)
 {
 	struct packet *p = &room->packet;
-	make_connection_key(&room->server, p->proto, AB_SIDE_SERVER, &p->src, p->sport, &p->dst, p->dport);
-	struct ab_connection *server = find_connection(&room->server);
-	if (!server)
-		return answer_without_entry(skb, room);
-	room->signs = SIGN_HEARD;
-	int is_first_answer = p->proto == IPPROTO_UDP && !server->state;
-	if (is_first_answer || p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST)) {
-		turn_key(&room->client, &room->server, server);
-		struct ab_connection *client = find_connection(&room->client);
-		if (client && ab_connection_is_refused(client->state, p->tcp_flags))
-			room->signs |= SIGN_REFUSED;
-		if (client)
-			learn(client, p->proto, 1, p->tcp_flags);
-	}
-	if (is_first_answer)
-		server->state = AB_CONNECTION_ANSWERED;
-	if (p->has_ports_header)
-		server->end = p->end;
-	if (p->tcp_flags & AB_TCP_ACK)
-		server->ack = p->ack;
-	server->seen_ns = tick_ns();
-	hear_server(p, server, count_packet(skb, p, server));
-	note_signs(server->service, server->server);
+	struct ab_virtual_key at = endpoint_key(p->proto, &p->src, p->sport);
+	const struct ab_answering *answering = bpf_map_lookup_elem(&service_answers, &at);
+	if (!answering)
+		return AB_SERVICE_REASON_NOT_OURS;
+	struct ab_connection *entry = find_answered(room, answering, &at.virtual, &p->dst, p->dport);
+	if (!entry)
+		return answer_without_entry(skb, room, answering);
+	follow_server(skb, room, entry);
 	__u32 bad = begin_datagram(p);
-	if (bad)
-		return bad;
-	return send_to_client(skb, p, server, server->other_port);
+	return bad ?: send_to_client(skb, p, &room->key, entry, room->key.local_port);
 }
 
 /* The number of the service with the packet's destination as virtual endpoint, or NULL. */
@@ -279,7 +288,9 @@ static __always_inline __u32 serve(struct __sk_buff *skb, struct service_room *r
 	if (bad || !is_of_services(p))
 		return bad ?: AB_SERVICE_REASON_NOT_OURS;
 	const __u32 *service = service_of(p);
-	return service ? from_client(skb, room, *service) : from_server(skb, room);
+	if (!service)
+		return from_server(skb, room);
+	return from_client(skb, room, *service);
 }
 
 #endif

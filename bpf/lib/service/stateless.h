@@ -92,6 +92,14 @@ static __noinline int gets_entry(const struct service_room *room, __u32 service)
 	return is_of_former(room, set, service, &target);
 }
 
+/* Whether a packet without a connection may open one. Returns 0, or the reason why not. */
+static __always_inline __u32 may_open(const struct service_room *room, __u32 service)
+{
+	if (!is_opening(&room->packet))
+		return AB_SERVICE_REASON_NO_CONNECTION;
+	return gets_entry(room, service) ? 0 : AB_SERVICE_REASON_TOO_MANY;
+}
+
 /* Whether a packet that leaves for this reason has no entry, and may be sent by its hash. */
 static __always_inline int may_do_without_entry(__u32 reason)
 {
@@ -119,18 +127,19 @@ static __noinline __u32 serve_without_entry(struct __sk_buff *skb, struct servic
 	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
 	if (target >= AB_MAX_TARGETS || !server)
 		return room->unserved;
-	struct ab_connection *sent = &room->connection;
-	sent->service = service;
-	sent->server = target;
-	sent->state = server->flags & AB_SERVER_DIRECT ? AB_CONNECTION_DIRECT : 0;
-	sent->other_local = server->address;
 	__u32 bad = begin_datagram(p);
 	if (bad)
 		return bad;
-	__u32 reason = send_to_server(skb, p, sent, server->port ?: p->dport);
+	__u32 reason = send_to_server(skb, p, place, !!(server->flags & AB_SERVER_DIRECT));
 	if (reason != AB_SERVICE_REASON_TO_SERVER)
 		return reason;
 	return is_former ? AB_SERVICE_REASON_FORMER : AB_SERVICE_REASON_HASHED;
+}
+
+/* Handles a client's packet that gets no entry for this reason. */
+static __always_inline __u32 turn_away(struct __sk_buff *skb, struct service_room *room, __u32 service, __u32 reason)
+{
+	return may_do_without_entry(reason) ? serve_without_entry(skb, room, service, reason) : reason;
 }
 
 /* Finds the device and the next hop by which the host would send to the packet's destination. Returns the device's number, or 0 if it
@@ -148,24 +157,29 @@ static __noinline __u32 find_way(struct __sk_buff *skb, struct packet *p, const 
 	return way->ifindex;
 }
 
+/* Whether what a server answers as this virtual endpoint may go without an entry. */
+static __always_inline int answers_without_entry(const struct ab_alias *as)
+{
+	__u32 service = as->service;
+	const struct ab_service_settings *set = bpf_map_lookup_elem(&service_settings, &service);
+	return !as->is_direct && set && goes_by_rows(set);
+}
+
 /* Sends a packet of a server for which there is no entry to its client, as if it came from the virtual endpoint. */
-static __noinline __u32 answer_without_entry(struct __sk_buff *skb, struct service_room *room)
+static __noinline __u32 answer_without_entry(struct __sk_buff *skb, struct service_room *room,
+					     const struct ab_answering *answering)
 {
 	struct packet *p = &room->packet;
-	struct ab_virtual_key key = {
-		.bits = AB_VIRTUAL_BITS,
-		.virtual = { .address = p->src, .proto = p->proto, .port = p->sport },
-	};
 	struct stateless_room *beside = stateless_room();
-	const struct ab_alias *alias = bpf_map_lookup_elem(&service_aliases, &key);
-	if (!alias || !beside)
+	const struct ab_alias *as = &answering->alias[0];
+	if (!beside || !answers_without_entry(as))
 		return AB_SERVICE_REASON_NOT_OURS;
-	__be16 port = alias->port ?: p->sport;
-	make_connection_key(&room->client, p->proto, AB_SIDE_CLIENT, &alias->address, port, &p->dst, p->dport);
+	__be16 port = as->port ?: p->sport;
+	make_connection_key(&room->key, p->proto, AB_SIDE_NAT, &as->address, port, &p->dst, p->dport);
 	/* The client talks to another server. */
-	if (find_connection(&room->client))
+	if (find_connection(&room->key))
 		return AB_SERVICE_REASON_NOT_OURS;
-	__u32 ifindex = find_way(skb, p, &alias->address, beside);
+	__u32 ifindex = find_way(skb, p, &as->address, beside);
 	if (!ifindex)
 		return AB_SERVICE_REASON_NOT_OURS;
 	if (p->ttl <= 1)
@@ -173,7 +187,7 @@ static __noinline __u32 answer_without_entry(struct __sk_buff *skb, struct servi
 	__u32 bad = begin_datagram(p) ?: fit_device(skb, p, ifindex, 0);
 	if (bad)
 		return bad;
-	if (fit_mss(skb, p, ifindex) || rewrite_packet(skb, p, OUTBOUND, &alias->address, port) ||
+	if (fit_mss(skb, p, ifindex) || rewrite_packet(skb, p, OUTBOUND, &as->address, port) ||
 	    send_to_neighbour(skb, p->l3, ifindex, &beside->next_hop))
 		return AB_SERVICE_REASON_UNSENT;
 	return AB_SERVICE_REASON_ALIASED;

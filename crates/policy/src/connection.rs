@@ -30,6 +30,12 @@ pub fn is_reset(state: u32, number: u32, acked: u32) -> bool {
     ffi::ab_connection_is_reset(state, number, acked)
 }
 
+/// Whether a client's segment that acknowledges up to this number establishes its connection, or has no need to; `reached` is that of
+/// the server's next.
+pub fn is_confirmed(state: u32, number: u32, reached: u32) -> bool {
+    ffi::ab_connection_is_confirmed(state, number, reached)
+}
+
 /// `state` after a datagram of UDP.
 pub fn after_datagram(state: u32, sender: Sender) -> u32 {
     state | ffi::ab_connection_learn_udp(state, sender == Sender::Server)

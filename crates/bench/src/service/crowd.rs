@@ -3,15 +3,16 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anabranch_policy::abi::{self, BePort, Connection, FlowKey};
+use anabranch_policy::abi::{self, BePort, Connection, Direct, Direction, FlowKey};
 use anyhow::{Context, Result};
-use aya::maps::{HashMap, Map, MapData};
+use aya::Pod;
+use aya::maps::{HashMap, Map};
 use nix::time::{ClockId, clock_gettime};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use super::site::{Contender, Site, server};
+use super::site::{Contender, SERVERS, Site};
 use crate::testbed::{CLIENT_DEVICE, LAN_DEVICE, SERVER};
 
 pub const CROWD: u32 = 1_000_000;
@@ -34,65 +35,61 @@ fn end(flow: u32) -> SocketAddrV4 {
     SocketAddrV4::new(host, (FIRST_PORT + flow / HOSTS) as u16)
 }
 
-/// Writes them into the table of a service of ours. What answers to `direct` would need is not there.
+/// Writes them into the table of a service of ours.
 pub fn enter(site: &Site) -> Result<()> {
-    let table = Map::HashMap(site.table()?);
-    let mut table = HashMap::<_, FlowKey, Connection>::try_from(table)?;
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-    let way = way(site, Duration::from(now).as_nanos() as u64)?;
-    for flow in 0..CROWD {
-        enter_one(&mut table, site.contender, end(flow), way)
-            .context("filling the table of connections")?;
+    let now: Duration = clock_gettime(ClockId::CLOCK_MONOTONIC)?.into();
+    let now_ns = now.as_nanos() as u64;
+    let state = abi::CONNECTION_ANSWERED | abi::CONNECTION_ESTABLISHED;
+    if site.contender == Contender::Direct {
+        return fill(site, abi::SIDE_DIRECT, |place| Direct {
+            seen_ns: now_ns,
+            state: state | u32::from(place) << abi::DIRECT_SERVER_SHIFT,
+            ..Default::default()
+        });
     }
-    Ok(())
+    let way = Connection {
+        state,
+        ..way(site, now_ns)?
+    };
+    fill(site, abi::SIDE_NAT, |server| Connection { server, ..way })
 }
 
-fn enter_one(
-    table: &mut HashMap<MapData, FlowKey, Connection>,
-    contender: Contender,
-    from: SocketAddrV4,
-    way: Connection,
-) -> Result<()> {
-    let place = from.port() % u16::from(super::site::SERVERS);
-    let [service, server] = [SERVER, server(place as u8)];
-    let key = |local: Ipv4Addr, side| FlowKey {
-        local: local.into(),
-        remote: (*from.ip()).into(),
-        local_port: BePort::new(PORT),
-        remote_port: BePort::new(from.port()),
-        proto: UDP,
-        side,
-        ..Default::default()
-    };
-    let entry = |other: Ipv4Addr| Connection {
-        other_local: other.into(),
-        server: place,
-        ..way
-    };
-    if contender == Contender::Direct {
-        let direct = Connection {
-            state: way.state | abi::CONNECTION_DIRECT,
-            ..entry(server)
+/// Each with an entry by the place of its server.
+fn fill<E: Pod>(site: &Site, side: u8, entry: impl Fn(u16) -> E) -> Result<()> {
+    let table = Map::HashMap(site.table()?);
+    let mut table = HashMap::<_, FlowKey, E>::try_from(table)?;
+    for from in (0..CROWD).map(end) {
+        let key = FlowKey {
+            local: SERVER.into(),
+            remote: (*from.ip()).into(),
+            local_port: BePort::new(PORT),
+            remote_port: BePort::new(from.port()),
+            proto: UDP,
+            side,
+            ..Default::default()
         };
-        return Ok(table.insert(key(service, abi::SIDE_CLIENT), direct, 0)?);
+        let place = from.port() % u16::from(SERVERS);
+        let set = table.insert(key, entry(place), 0);
+        set.context("filling the table of connections")?;
     }
-    table.insert(key(server, abi::SIDE_SERVER), entry(service), 0)?;
-    Ok(table.insert(key(service, abi::SIDE_CLIENT), entry(server), 0)?)
+    Ok(())
 }
 
 /// What all entries have in common: the way by which the client's packets come.
 fn way(site: &Site, now_ns: u64) -> Result<Connection> {
     let (client, gateway) = (&site.network.client, &site.network.gateway);
     let mut ethernet = [0; 12];
-    ethernet[..6].copy_from_slice(&client.mac(CLIENT_DEVICE)?);
-    ethernet[6..].copy_from_slice(&gateway.mac(LAN_DEVICE)?);
-    Ok(Connection {
-        opened_ns: now_ns,
+    ethernet[..6].copy_from_slice(&gateway.mac(LAN_DEVICE)?);
+    ethernet[6..].copy_from_slice(&client.mac(CLIENT_DEVICE)?);
+    let direction = Direction {
         seen_ns: now_ns,
-        other_port: BePort::new(PORT),
+        ..Default::default()
+    };
+    Ok(Connection {
         ifindex: gateway.run(|| nix::net::if_::if_nametoindex(LAN_DEVICE))??,
-        state: abi::CONNECTION_ANSWERED | abi::CONNECTION_ESTABLISHED,
         ethernet,
+        client: direction,
+        from_server: direction,
         ..Default::default()
     })
 }

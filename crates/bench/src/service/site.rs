@@ -145,7 +145,10 @@ impl Site {
             bail!("{:?} has no table of ours", self.contender);
         };
         let folder = Pinned::Services.folder(daemon.paths()?.pins(), abi::SERVICE_ABI_VERSION);
-        let path = folder.join("connections");
+        let path = folder.join(match self.contender {
+            Contender::Direct => "direct_connections",
+            _ => "connections",
+        });
         MapData::from_pin(&path).with_context(|| format!("opening {}", path.display()))
     }
 
@@ -188,7 +191,7 @@ fn ports() -> std::ops::Range<u16> {
 }
 
 /// The address of the server at this place.
-pub fn server(place: u8) -> Ipv4Addr {
+fn server(place: u8) -> Ipv4Addr {
     Ipv4Addr::new(100, 64, 0, FIRST_SERVER + place)
 }
 

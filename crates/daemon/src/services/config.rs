@@ -16,7 +16,7 @@ use anabranch_dataplane::services::{Forwarding, Listen, Protocol};
 use anabranch_policy::abi::{MAX_SERVICES, PASSING_MAX, Secret, Ties, Without};
 use serde::Deserialize;
 
-use super::aliases::{Ambiguous, Answering, aliases};
+use super::aliases::{self, Ambiguous, Answering};
 use super::members::{Member, ServerCheck, ServerTable, ServiceCheckTable, Written, written};
 use super::unknown::Unknown;
 use crate::config::{self, Claim, SERVICE, SERVICES, check_claims, claim, is_of_one_host};
@@ -276,11 +276,12 @@ impl Config {
             }),
         };
         no_server_is_called(&source, &config)?;
-        match config.aliases() {
-            Ok(_) => Ok(config),
-            Err(Ambiguous {
-                service, problem, ..
-            }) => Err(source.bad(&[SERVICE, &service, "unknown"], problem)),
+        match config.check_answers() {
+            Ok(()) => Ok(config),
+            Err(ambiguous) => {
+                let Ambiguous { service, key, .. } = ambiguous;
+                Err(source.bad(&[SERVICE, &service, key], ambiguous.problem))
+            }
         }
     }
 
@@ -302,8 +303,8 @@ impl Config {
         ))
     }
 
-    /// As which virtual endpoints servers answer where there is no entry.
-    pub(super) fn aliases(&self) -> Result<BTreeMap<Listen, SocketAddr>, Ambiguous> {
+    /// Whether servers' packets tell for which virtual endpoints they answer.
+    pub(super) fn check_answers(&self) -> Result<(), Ambiguous> {
         let answering = self
             .services
             .iter()
@@ -312,9 +313,9 @@ impl Config {
             name: &service.name,
             listen: &service.listen,
             servers: service.endpoints().collect(),
-            needs_aliases: service.unknown.goes_by_rows(),
+            goes_without_entries: service.unknown.goes_by_rows(),
         });
-        aliases(&answering.collect::<Vec<_>>())
+        aliases::check(&answering.collect::<Vec<_>>())
     }
 
     /// The service of a name, or what to say of it.

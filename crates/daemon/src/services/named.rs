@@ -175,7 +175,7 @@ fn resolve(config: &mut Config, names: &Names) -> Vec<String> {
         left_out.extend(found.left_out);
         config.services[i].servers = found.members;
     }
-    while let Err(ambiguous) = config.aliases() {
+    while let Err(ambiguous) = config.check_answers() {
         // Those by address alone were refused with the file.
         if !leave_out(&mut config.services, &ambiguous) {
             break;

@@ -18,7 +18,7 @@ impl ServicesRole {
         let known = self.plane.settings(id)?;
         let settings = ServiceSettings {
             insert_limit: service.insert_limit.unwrap_or(0),
-            unknown: abi::Unknown::from(service.unknown).into(),
+            unknown: abi::Unknown::from(service.unknown) as u16,
             ..known
         };
         if settings != known {

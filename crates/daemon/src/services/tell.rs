@@ -38,8 +38,6 @@ impl ServicesRole {
             }
             placed.insert(service.name, now);
         }
-        let aliases = self.config.aliases().unwrap_or_default();
-        self.plane.set_aliases(&aliases)?;
         self.plane.set_virtuals(&endpoints)?;
         self.placed = placed;
         Ok(())

@@ -8,6 +8,7 @@
 //! is chosen ([`Services::set_choice`]). Connections, maps and attachments are pinned: they go on when this process dies, and
 //! [`Services::open`] takes them over.
 
+mod answering;
 mod explain;
 mod listen;
 mod object;
@@ -24,7 +25,8 @@ use std::{
 
 use anabranch_core::{Family, Time, passive::Evidence};
 use anabranch_policy::abi::{
-    self, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Meter, Secret, Set,
+    self, Answering, Choice, ClassName, Consistent, Gauges, MAX_TARGETS, Meter, Secret,
+    ServiceSettings, Set, Virtual,
 };
 use aya::{
     maps::{
@@ -43,6 +45,7 @@ use crate::{
     pins::Pinned,
     reasons, run,
 };
+pub use answering::Answers;
 pub use explain::Served;
 pub use listen::{Listen, Protocol};
 use object::Object;
@@ -114,6 +117,8 @@ impl ServerId {
 /// The loaded services of one instance.
 pub struct Services {
     object: Object,
+    answers: Answers,
+    written: HashMap<(u32, Virtual), Answering>,
     pins: PathBuf,
     instance: PathBuf,
 }
@@ -153,12 +158,33 @@ impl Services {
     ) -> Result<(Self, bool), Error> {
         leftovers::set_aside(folder, object, &object::LAYOUT)?;
         let (object, adopted) = Object::load(folder, connections_max, object)?;
-        let services = Services {
+        let mut services = Services {
             object,
+            answers: Answers::default(),
+            written: HashMap::new(),
             pins: folder.to_owned(),
             instance: instance.to_owned(),
         };
+        services.remember_answers()?;
         Ok((services, adopted))
+    }
+
+    /// Which servers an earlier process has left, and for which endpoints they answer.
+    fn remember_answers(&mut self) -> Result<(), Error> {
+        for (id, name) in (0..).map(ServiceId).zip(self.names()?) {
+            if name.is_none() {
+                continue;
+            }
+            for (place, server) in (0..).map(ServerId).zip(self.servers(id)?) {
+                let answering = server.map(|one| (one.endpoint, one.forwarding));
+                self.answers.set_server((id, place), answering);
+            }
+        }
+        let written: Result<_, MapError> = (self.object.answers.iter())
+            .map(|entry| entry.map(|(key, value)| ((key.prefix_len(), key.data()), value)))
+            .collect();
+        self.written = written.map_err(Error::map("service_answers"))?;
+        Ok(())
     }
 
     /// What forgets connections that are over, apart from these services.
@@ -174,11 +200,46 @@ impl Services {
     /// # Errors
     /// The kernel refuses a map update.
     pub fn set_virtuals(&mut self, wanted: &BTreeMap<Listen, ServiceId>) -> Result<(), Error> {
+        self.answers.set_virtuals(wanted);
+        self.tell_answers(self.answers.addresses().collect())?;
         let wanted = wanted.iter().flat_map(|(listen, service)| {
             let service = u32::from(service.0);
             listen.keys().map(move |key| (key, service))
         });
         write_all(&mut self.object.virtuals, wanted.collect()).map_err(Error::map("virtuals"))
+    }
+
+    /// Writes for which virtual endpoints the servers at these addresses answer.
+    fn tell_answers(&mut self, servers: Vec<IpAddr>) -> Result<(), Error> {
+        let failed = || Error::map("service_answers");
+        for server in servers {
+            let wanted = self.answers.entries(server);
+            let address = abi::Addr::from(server);
+            let here = self
+                .written
+                .keys()
+                .filter(|(_, key)| key.address == address);
+            let gone: Vec<_> = here
+                .filter(|key| !wanted.contains_key(key))
+                .copied()
+                .collect();
+            for key in gone {
+                let removed = self.object.answers.remove(&Key::new(key.0, key.1));
+                absent(removed).map_err(failed())?;
+                self.written.remove(&key);
+            }
+            for (key, value) in wanted {
+                if self.written.get(&key) != Some(&value) {
+                    let set = self
+                        .object
+                        .answers
+                        .insert(&Key::new(key.0, key.1), value, 0);
+                    set.map_err(failed())?;
+                    self.written.insert(key, value);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Tells where the server at a place of a service is, or that there is none.
@@ -194,7 +255,30 @@ impl Services {
         let entry = server.map(server_entry).unwrap_or_default();
         let place = server_place(service, id);
         let set = self.object.servers.set(place, entry, 0);
-        set.map_err(Error::map("servers"))
+        set.map_err(Error::map("servers"))?;
+        if let Some(server) = server {
+            self.tell_kind(service, server.forwarding)?;
+        }
+        let answering = server.map(|one| (one.endpoint, one.forwarding));
+        let changed = self.answers.set_server((service, id), answering);
+        self.tell_answers(changed)
+    }
+
+    /// Notes that a service may have connections that are forwarded so.
+    fn tell_kind(&mut self, service: ServiceId, forwarding: Forwarding) -> Result<(), Error> {
+        let kind = match forwarding {
+            Forwarding::Nat => abi::CONNECTIONS_NAT,
+            Forwarding::Direct | Forwarding::Tunnel { .. } => abi::CONNECTIONS_DIRECT,
+        };
+        let known = self.settings(service)?;
+        let settings = ServiceSettings {
+            kinds: known.kinds | kind as u16,
+            ..known
+        };
+        match settings == known {
+            true => Ok(()),
+            false => self.write_settings(service, settings),
+        }
     }
 
     /// What is at each place of a service, as it was told last, by this process or the one before.

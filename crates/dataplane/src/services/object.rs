@@ -22,13 +22,13 @@ pub fn service_object() -> Vec<u8> {
 
 pub const SWEEPER: &str = "sweep_connections";
 pub const EXPLAINER: &str = "explain_service";
-/// Both directions.
-const ENTRIES_PER_CONNECTION: u32 = 2;
+/// The tables of connections: of those that are translated, and of those whose servers answer themselves.
+pub const TABLES: [&str; 2] = ["connections", "direct_connections"];
 
 /// What services pin. Connections name servers, which count them.
 pub const LAYOUT: Layout = Layout {
-    sized: &["connections"],
-    together: &["connections", "servers", "service_gauges"],
+    sized: &TABLES,
+    together: &[TABLES[0], TABLES[1], "servers", "service_gauges"],
     sweepers: &[SWEEPER],
     end: TcAttachType::Ingress,
 };
@@ -41,7 +41,7 @@ pub struct Object {
     pub choices: Array<MapData, abi::Choice>,
     pub tables: HashMap<MapData, u32, abi::Consistent>,
     pub rows: HashMap<MapData, u32, abi::Consistent>,
-    pub aliases: LpmTrie<MapData, abi::Virtual, abi::Alias>,
+    pub answers: LpmTrie<MapData, abi::Virtual, abi::Answering>,
     pub settings: Array<MapData, abi::ServiceSettings>,
     pub secrets: Array<MapData, abi::Secret>,
     pub names: Array<MapData, abi::ClassName>,
@@ -55,12 +55,13 @@ pub struct Object {
 impl Object {
     /// Loads the programs over the maps pinned in `pins`, making those that are not there. The flag tells whether they were.
     pub fn load(pins: &Path, connections_max: u32, object: &[u8]) -> Result<(Self, bool), Error> {
-        let adopted = pins.join("connections").exists();
-        let entries = connections_max.saturating_mul(ENTRIES_PER_CONNECTION);
-        let mut bpf = EbpfLoader::new()
-            .default_map_pin_directory(pins)
-            .map_max_entries("connections", entries)
-            .load(object)?;
+        let adopted = pins.join(TABLES[0]).exists();
+        let mut loader = EbpfLoader::new();
+        loader.default_map_pin_directory(pins);
+        for table in TABLES {
+            loader.map_max_entries(table, connections_max);
+        }
+        let mut bpf = loader.load(object)?;
         let classifiers = ["service", "service_layer3", EXPLAINER];
         load_programs(&mut bpf, &classifiers, &[SWEEPER])?;
         let object = Object {
@@ -69,7 +70,7 @@ impl Object {
             choices: take(&mut bpf, "service_choices")?,
             tables: take(&mut bpf, "service_tables")?,
             rows: take(&mut bpf, "service_rows")?,
-            aliases: take(&mut bpf, "service_aliases")?,
+            answers: take(&mut bpf, "service_answers")?,
             settings: take(&mut bpf, "service_settings")?,
             secrets: take(&mut bpf, "service_secrets")?,
             names: take(&mut bpf, "service_names")?,

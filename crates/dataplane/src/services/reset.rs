@@ -19,18 +19,18 @@ impl ClientResets {
         socket.map(Self).map_err(Error::RawSocket)
     }
 
-    /// By the keys of the client's entry, and the server's entry.
-    pub fn send(&self, client: &FlowKey, server: &Connection) -> Result<(), Error> {
+    /// To the client of a connection.
+    pub fn send(&self, key: &FlowKey, entry: &Connection) -> Result<(), Error> {
         let ended = Ended {
-            local: client.remote,
-            remote: client.local,
-            local_port: client.remote_port,
-            remote_port: client.local_port,
-            seq: server.end,
-            ack: server.ack,
-            lan_ifindex: server.ifindex,
+            local: key.remote,
+            remote: key.local,
+            local_port: key.remote_port,
+            remote_port: key.local_port,
+            seq: entry.end,
+            ack: entry.ack,
+            lan_ifindex: entry.ifindex,
         };
-        let to = way_back(client.remote.family(), server);
+        let to = way_back(key.remote.family(), entry);
         for packet in packets(&ended)? {
             self.0.send_to(&packet, &to).map_err(Error::RawSocket)?;
         }
@@ -38,7 +38,7 @@ impl ClientResets {
     }
 }
 
-fn way_back(family: Family, server: &Connection) -> SockAddr {
+fn way_back(family: Family, entry: &Connection) -> SockAddr {
     let protocol = match family {
         Family::V4 => libc::ETH_P_IP,
         Family::V6 => libc::ETH_P_IPV6,
@@ -47,10 +47,10 @@ fn way_back(family: Family, server: &Connection) -> SockAddr {
     let mut to: libc::sockaddr_ll = unsafe { zeroed() };
     to.sll_family = libc::AF_PACKET as u16;
     to.sll_protocol = (protocol as u16).to_be();
-    to.sll_ifindex = server.ifindex as i32;
-    if server.layer3 == 0 {
+    to.sll_ifindex = entry.ifindex as i32;
+    if entry.layer3 == 0 {
         to.sll_halen = HARDWARE_ADDRESS as u8;
-        to.sll_addr[..HARDWARE_ADDRESS].copy_from_slice(&server.ethernet[..HARDWARE_ADDRESS]);
+        to.sll_addr[..HARDWARE_ADDRESS].copy_from_slice(&entry.ethernet[HARDWARE_ADDRESS..]);
     }
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: a socket address of any family fits into the storage.

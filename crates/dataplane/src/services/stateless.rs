@@ -1,14 +1,12 @@
 //! Where packets without an entry go: `bpf/lib/service/stateless.h`.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use anabranch_core::Family;
-use anabranch_policy::abi::{
-    Alias, BePort, Consistent, ServiceSettings, service_rows_place as rows_place,
-};
+use anabranch_policy::abi::{Consistent, ServiceSettings, service_rows_place as rows_place};
 use aya::maps::MapError;
 
-use super::{Listen, ServiceId, Services, write_all};
+use super::{ServiceId, Services};
 use crate::{Error, clock::monotonic_now, error::absent};
 
 impl Services {
@@ -21,11 +19,20 @@ impl Services {
         settings.map_err(Error::map("service_settings"))
     }
 
-    /// Writes the settings of a service.
+    /// Writes the settings of a service, but for the kinds of its connections, which come with its servers.
     ///
     /// # Errors
     /// The kernel refuses the map update.
     pub fn set_settings(
+        &mut self,
+        service: ServiceId,
+        settings: ServiceSettings,
+    ) -> Result<(), Error> {
+        let kinds = self.settings(service)?.kinds;
+        self.write_settings(service, ServiceSettings { kinds, ..settings })
+    }
+
+    pub(super) fn write_settings(
         &mut self,
         service: ServiceId,
         settings: ServiceSettings,
@@ -75,21 +82,5 @@ impl Services {
             None => absent(self.object.rows.remove(&place)),
         };
         set.map_err(Error::map("service_rows"))
-    }
-
-    /// As which virtual endpoint servers answer where there is no entry; port 0: as their own. Those of before go.
-    ///
-    /// # Errors
-    /// The kernel refuses a map update.
-    pub fn set_aliases(&mut self, wanted: &BTreeMap<Listen, SocketAddr>) -> Result<(), Error> {
-        let wanted = wanted.iter().flat_map(|(server, endpoint)| {
-            let alias = Alias {
-                address: endpoint.ip().into(),
-                port: BePort::new(endpoint.port()),
-                ..Alias::default()
-            };
-            server.keys().map(move |key| (key, alias))
-        });
-        write_all(&mut self.object.aliases, wanted.collect()).map_err(Error::map("service_aliases"))
     }
 }

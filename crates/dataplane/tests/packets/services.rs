@@ -28,8 +28,8 @@ use anabranch_dataplane::{
 use anabranch_policy::{
     Candidate, Choice, Dispatch, NO_TABLE, Request,
     abi::{
-        Connection, Consistent, FlowKey, Gauges, PASSING_MAX, SERVICE_ABI_VERSION, Secret, Target,
-        Without,
+        Connection, Consistent, Direct, FlowKey, Gauges, PASSING_MAX, SERVICE_ABI_VERSION, Secret,
+        Target, Without,
     },
     choose,
     keyed::client_hash,
@@ -38,7 +38,10 @@ use anabranch_testbed::{
     netns::{Entered, Namespace},
     pins::PinFolder,
 };
-use aya::maps::{Array, HashMap, Map, MapData};
+use aya::{
+    Pod,
+    maps::{Array, HashMap, Map, MapData},
+};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -295,29 +298,35 @@ impl Rig {
         server
     }
 
-    fn connections(&self) -> HashMap<MapData, FlowKey, Connection> {
+    fn map(&self, name: &str) -> Map {
         let folder = self.pins.join(format!("services-v{SERVICE_ABI_VERSION}"));
-        let map = MapData::from_pin(folder.join("connections")).unwrap();
-        Map::HashMap(map).try_into().unwrap()
+        Map::HashMap(MapData::from_pin(folder.join(name)).unwrap())
+    }
+
+    fn connections(&self) -> HashMap<MapData, FlowKey, Connection> {
+        self.map("connections").try_into().unwrap()
+    }
+
+    fn direct(&self) -> HashMap<MapData, FlowKey, Direct> {
+        self.map("direct_connections").try_into().unwrap()
     }
 
     fn entries(&self) -> usize {
-        self.connections().keys().count()
+        self.connections().keys().count() + self.direct().keys().count()
     }
 
     /// Makes the last packets of all connections this old.
     fn has_been_idle(&self, time: Duration) {
-        let mut connections = self.connections();
         // On a machine that has just started nothing was so long ago.
         while monotonic_now() < time {
             thread::sleep(time - monotonic_now());
         }
         let seen_ns = (monotonic_now() - time).as_nanos() as u64;
-        let entries: Vec<_> = connections.iter().map(Result::unwrap).collect();
-        for (key, entry) in entries {
-            let entry = Connection { seen_ns, ..entry };
-            connections.insert(key, entry, 0).unwrap();
-        }
+        change_all(self.connections(), |entry: &mut Connection| {
+            entry.client.seen_ns = seen_ns;
+            entry.from_server.seen_ns = seen_ns;
+        });
+        change_all(self.direct(), |entry: &mut Direct| entry.seen_ns = seen_ns);
     }
 
     fn live(&mut self, family: Family, number: u16) -> u64 {
@@ -327,43 +336,84 @@ impl Rig {
     }
 }
 
-/// Which place the next connection takes, of those that may have to make room.
-fn let_next_take(rig: &Rig, place: u64) {
+fn change_all<E: Pod>(mut table: HashMap<MapData, FlowKey, E>, change: impl Fn(&mut E)) {
+    let entries: Vec<_> = table.iter().map(Result::unwrap).collect();
+    for (key, mut entry) in entries {
+        change(&mut entry);
+        table.insert(key, entry, 0).unwrap();
+    }
+}
+
+/// Lets the next connection that may have to make room take this turn.
+fn let_next_take(rig: &Rig, turn: u32) {
     let folder = rig.pins.join(format!("services-v{SERVICE_ABI_VERSION}"));
-    let map = MapData::from_pin(folder.join("service_places")).unwrap();
-    let mut places: Array<_, u64> = Map::Array(map).try_into().unwrap();
-    places.set(0, PASSING_MAX as u64 + place, 0).unwrap();
+    let map = MapData::from_pin(folder.join("service_turn")).unwrap();
+    let mut turns: Array<_, u32> = Map::Array(map).try_into().unwrap();
+    turns.set(0, turn, 0).unwrap();
+}
+
+const ROUND: u32 = PASSING_MAX as u32;
+
+/// Live connections, and entries beyond those of `before`.
+fn known(rig: &mut Rig, family: Family, before: usize) -> (u64, usize) {
+    let live = (0..SERVERS).map(|number| rig.live(family, number));
+    (live.sum::<u64>(), rig.entries() - before)
 }
 
 #[test]
 fn the_oldest_that_is_not_established_or_is_over_makes_room() {
     let mut rig = Rig::new();
-    for family in Family::ALL {
-        let [kept, lost, over] = [4000, 4001, 4002].map(|port| client(family, port));
-        let (to, first) = (web(family), 100 * family.index() as u64);
-        let before = rig.entries();
-        let known = |rig: &mut Rig| {
-            let live = (0..SERVERS).map(|number| rig.live(family, number));
-            (live.sum::<u64>(), rig.entries() - before)
+    for (family, forwarding) in Family::ALL.into_iter().flat_map(|family| {
+        [Forwarding::Nat, Forwarding::Direct].map(|forwarding| (family, forwarding))
+    }) {
+        for number in 0..SERVERS {
+            rig.change_server(family, number, |server| server.forwarding = forwarding);
+        }
+        let is_direct = forwarding == Forwarding::Direct;
+        let first = 4000 + 1000 * u16::from(is_direct);
+        let [kept, lost, over] = [0, 1, 2].map(|port| client(family, first + port));
+        let (to, before) = (web(family), rig.entries());
+        let opens = |rig: &mut Rig, from| match is_direct {
+            true => {
+                rig.client_sends(&tcp(from, to, "S", 1, 0));
+                rig.client_sends(&tcp(from, to, "A", 2, 101));
+            }
+            false => drop(rig.establish(from, to)),
         };
-        let_next_take(&rig, first);
-        rig.establish(kept, to);
+        let closes = |rig: &mut Rig, from: SocketAddr| {
+            let server = rig.client_sends(&tcp(from, to, "FA", 2, 101)).dst();
+            if !is_direct {
+                rig.server_sends(&tcp(server, from, "FA", 101, 3));
+            }
+        };
+        let live_before: u64 = (0..SERVERS).map(|number| rig.live(family, number)).sum();
+        let turn = 100 * (family.index() as u32 + 2 * u32::from(is_direct));
+        let_next_take(&rig, turn);
+        opens(&mut rig, kept);
         rig.client_sends(&tcp(lost, to, "S", 1, 0));
-        let served_by = rig.establish(over, to);
-        rig.client_sends(&tcp(over, to, "FA", 2, 101));
-        rig.server_sends(&tcp(served_by, over, "FA", 101, 3));
-        assert_eq!(known(&mut rig), (2, 6));
-        // The last has had two places: one when it was opened, and one when it was over.
-        for (place, live_and_entries) in [(0, (3, 8)), (1, (3, 8)), (3, (4, 8)), (2, (5, 10))] {
-            let_next_take(&rig, first + place);
-            let flood = client(family, 5000 + place as u16);
-            rig.client_sends(&tcp(flood, to, "S", 1, 0));
-            assert_eq!(known(&mut rig), live_and_entries, "{place}");
+        opens(&mut rig, over);
+        closes(&mut rig, over);
+        let floods = |rig: &mut Rig, turn, port| {
+            let_next_take(rig, turn);
+            rig.client_sends(&tcp(client(family, first + port), to, "S", 1, 0));
+            let (live, entries) = known(rig, family, before);
+            (live - live_before, entries)
+        };
+        // What was over soon keeps the place at which it was opened.
+        for (place, live_and_entries) in [(0, (3, 4)), (1, (3, 4)), (2, (4, 4)), (3, (5, 5))] {
+            let found = floods(&mut rig, turn + ROUND + place, 500 + place as u16);
+            assert_eq!(found, live_and_entries, "{place}");
         }
         rig.client_sends(&tcp(kept, to, "A", 2, 101));
         for gone in [lost, over] {
             rig.passes(&tcp(gone, to, "A", 2, 101).frame(), "no-connection");
         }
+        // What is over late gets another.
+        let_next_take(&rig, turn + ROUND + 7);
+        closes(&mut rig, kept);
+        assert_eq!(floods(&mut rig, turn + 2 * ROUND + 8, 600), (5, 6));
+        assert_eq!(floods(&mut rig, turn + 2 * ROUND + 7, 601), (6, 6));
+        rig.passes(&tcp(kept, to, "A", 3, 102).frame(), "no-connection");
     }
 }
 
@@ -600,7 +650,7 @@ fn idle_connections_are_forgotten_each_at_its_own_time() {
             .unwrap();
         let live: u64 = (0..SERVERS).map(|number| rig.live(family, number)).sum();
         assert_eq!(live, left, "after {idle_s} s");
-        assert_eq!(rig.entries(), 2 * left as usize, "after {idle_s} s");
+        assert_eq!(rig.entries(), left as usize, "after {idle_s} s");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A round begins with programs that know nothing: three services, one by NAT, one by hashes without entries, one with tunnels. Clients
 //! and servers of both families behave as real ones do, with Ethernet and without, and half of their packets are changed before they
-//! arrive. [`judge`] says whether what became of each may be. Now and then the tables are looked at: each connection has its entries,
+//! arrive. [`judge`] says whether what became of each may be. Now and then the tables are looked at: each connection is in its own,
 //! and as many are counted as there are.
 //!
 //! The programs are told the time and every random number, so a round is the same again.

@@ -10,8 +10,8 @@ use anabranch_dataplane::services::{
     Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services,
 };
 use anabranch_policy::abi::{
-    CONNECTION_CLOSED, CONNECTION_DIRECT, Choice, Connection, FlowKey, SERVICE_ABI_VERSION,
-    SIDE_CLIENT, SIDE_SERVER, Secret, ServiceGauges, ServiceSettings, Without,
+    self, Choice, Connection, Direct, FlowKey, SERVICE_ABI_VERSION, Secret, ServiceGauges,
+    ServiceSettings, Without,
 };
 use anabranch_policy::{Candidate, Dispatch, Reason};
 use anabranch_testbed::netns::{Entered, Namespace};
@@ -32,10 +32,11 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/service
 const CONNECTIONS: u32 = 64;
 const LOOPBACK: u32 = 1;
 const BEGIN_NS: u64 = 1_000_000_000_000;
-const STATE: [&str; 6] = [
+const STATE: [&str; 7] = [
     "connections",
+    "direct_connections",
     "service_passing",
-    "service_places",
+    "service_turn",
     "service_turns",
     "service_inserts",
     "service_gauges",
@@ -80,7 +81,7 @@ pub struct Rig {
     state: Vec<RawMap>,
     counters: RawMap,
     counted: Vec<u64>,
-    connections: RawMap,
+    tables: [RawMap; 2],
     gauges: Array<MapData, ServiceGauges>,
     ambient: Array<MapData, Ambient>,
     now_ns: u64,
@@ -108,7 +109,7 @@ impl Rig {
                 .collect::<Result<_, _>>()?,
             counters: raw("service_reasons")?,
             counted: vec![0; anabranch_policy::service_reasons().len()],
-            connections: raw("connections")?,
+            tables: [raw("connections")?, raw("direct_connections")?],
             gauges: Map::Array(gauges).try_into()?,
             ambient: services.take_map(".bss")?,
             services,
@@ -157,9 +158,19 @@ impl Rig {
 
     /// At the tables: what of them may not be.
     pub fn look(&mut self) -> Result<Result<(), String>> {
-        let mut all: HashMap<FlowKey, Connection> = HashMap::new();
-        self.connections
-            .for_each(|key, value| all.extend([(pod::<FlowKey>(key), pod(value))]))?;
+        let mut all = HashMap::new();
+        let [translated, direct] = &mut self.tables;
+        translated.for_each(|key, value| {
+            let one: Connection = pod(value);
+            all.insert(pod(key), Entry::new(one.service, one.server, one.state));
+        })?;
+        direct.for_each(|key, value| {
+            let one: Direct = pod(value);
+            let place = (one.state >> abi::DIRECT_SERVER_SHIFT) as usize;
+            let of = |number: usize| number as u16;
+            let [service, server] = [place / abi::MAX_TARGETS, place % abi::MAX_TARGETS].map(of);
+            all.insert(pod(key), Entry::new(service, server, one.state));
+        })?;
         let mut gauges = Vec::new();
         for way in WAYS {
             let id = way.service();
@@ -170,43 +181,51 @@ impl Rig {
     }
 }
 
-/// Each connection has both its entries, or the client's alone.
-fn entries_hold(all: &HashMap<FlowKey, Connection>) -> Result<(), String> {
-    if all.len() > 2 * CONNECTIONS as usize {
-        return Err(format!("{} entries", all.len()));
+/// Of an entry what both kinds have.
+struct Entry {
+    service: u16,
+    server: u16,
+    is_open: bool,
+}
+
+impl Entry {
+    fn new(service: u16, server: u16, state: u32) -> Self {
+        let is_open = state & abi::CONNECTION_CLOSED == 0;
+        Entry {
+            service,
+            server,
+            is_open,
+        }
     }
+}
+
+/// Each is in its table, and neither has more than it may.
+fn entries_hold(all: &HashMap<FlowKey, Entry>) -> Result<(), String> {
+    for side in [abi::SIDE_NAT, abi::SIDE_DIRECT] {
+        let here = all.keys().filter(|key| key.side == side).count();
+        if here > CONNECTIONS as usize {
+            return Err(format!("{here} entries of side {side}"));
+        }
+    }
+    let way = |service: u16| WAYS.into_iter().find(|way| way.service().0 == service);
     for (key, entry) in all {
-        let other = FlowKey {
-            local: entry.other_local,
-            local_port: entry.other_port,
-            side: if key.side == SIDE_CLIENT {
-                SIDE_SERVER
-            } else {
-                SIDE_CLIENT
-            },
-            ..*key
-        };
-        let is_direct = key.side == SIDE_CLIENT && entry.state & CONNECTION_DIRECT != 0;
-        let is_of_it = |other: &&Connection| {
-            (other.other_local, other.other_port) == (key.local, key.local_port)
-                && (other.service, other.server) == (entry.service, entry.server)
-        };
-        if all.get(&other).filter(is_of_it).is_some() == is_direct {
-            return Err(format!("an entry and its other: {key:?} {entry:?}"));
+        let is_tunnel = way(entry.service) == Some(Way::Tunnel);
+        if is_tunnel != (key.side == abi::SIDE_DIRECT) {
+            return Err(format!(
+                "of service {} in the other table: {key:?}",
+                entry.service
+            ));
         }
     }
     Ok(())
 }
 
-/// What is counted as open are the client's entries that are not over.
+/// What is counted as open are the entries of what is not over.
 fn gauges_hold(
-    all: &HashMap<FlowKey, Connection>,
+    all: &HashMap<FlowKey, Entry>,
     gauges: &[(ServiceId, ServiceGauges)],
 ) -> Result<(), String> {
-    let is_open = |(key, entry): &(&FlowKey, &Connection)| {
-        key.side == SIDE_CLIENT && entry.state & CONNECTION_CLOSED == 0
-    };
-    let open: Vec<_> = all.iter().filter(is_open).collect();
+    let open: Vec<_> = all.iter().filter(|(_, entry)| entry.is_open).collect();
     for (id, gauge) in gauges {
         let of_service = open.iter().filter(|(_, entry)| entry.service == id.0);
         for (place, target) in (0..).zip(&gauge.of.target) {
@@ -218,7 +237,7 @@ fn gauges_hold(
             }
         }
         for (family, all) in Family::ALL.into_iter().zip(&gauge.all) {
-            let of_family = |(key, _): &&(&FlowKey, &Connection)| key.remote.family() as usize;
+            let of_family = |(key, _): &&(&FlowKey, &Entry)| key.remote.family() as usize;
             let there = of_service
                 .clone()
                 .filter(|one| of_family(one) == family.index());
@@ -252,7 +271,7 @@ fn let_forward(namespace: &Namespace) -> Result<()> {
 }
 
 fn tell(services: &mut Services, maps: &std::path::Path) -> Result<()> {
-    let (mut virtuals, mut aliases) = (BTreeMap::new(), BTreeMap::new());
+    let mut virtuals = BTreeMap::new();
     for way in WAYS {
         for protocol in Protocol::ALL {
             for family in Family::ALL {
@@ -261,17 +280,12 @@ fn tell(services: &mut Services, maps: &std::path::Path) -> Result<()> {
                     ..Listen::tcp(at)
                 };
                 virtuals.insert(listen(way.endpoint(family)), way.service());
-                if way == Way::Hash {
-                    let answers = way.servers(family);
-                    aliases.extend(answers.map(|at| (listen(at), way.endpoint(family))));
-                }
             }
         }
         tell_servers(services, way)?;
         tell_choices(services, way, maps)?;
     }
-    services.set_virtuals(&virtuals)?;
-    Ok(services.set_aliases(&aliases)?)
+    Ok(services.set_virtuals(&virtuals)?)
 }
 
 fn tell_servers(services: &mut Services, way: Way) -> Result<()> {
@@ -297,7 +311,7 @@ fn tell_servers(services: &mut Services, way: Way) -> Result<()> {
         }
     }
     let settings = ServiceSettings {
-        unknown: way.unknown().into(),
+        unknown: way.unknown() as u16,
         insert_limit: way.insert_limit(),
         ..ServiceSettings::default()
     };

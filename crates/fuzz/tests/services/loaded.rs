@@ -12,8 +12,9 @@ use anabranch_dataplane::services::{
 };
 use anabranch_fuzz::read::{Ip, pod};
 use anabranch_policy::abi::{
-    self, BePort, Connection, Consistent, FlowKey, SERVICE_ABI_VERSION, Secret, ServiceGauges,
-    ServiceSettings, Set, service_rows_place,
+    self, BePort, CONNECTION_BITS, Connection, Consistent, DIRECT_SERVER_SHIFT, Direct, FlowKey,
+    MAX_TARGETS, SERVICE_ABI_VERSION, Secret, ServiceGauges, ServiceSettings, Set,
+    service_rows_place,
 };
 use anabranch_testbed::netns::{Entered, Namespace};
 use anabranch_testbed::pins::PinFolder;
@@ -30,7 +31,8 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/service
 pub const RING: usize = 8;
 /// Fewer than all clients may have.
 const CONNECTIONS: u32 = 6;
-pub const ENTRIES: usize = 2 * CONNECTIONS as usize;
+/// Of each of the two tables.
+pub const ENTRIES: usize = CONNECTIONS as usize;
 pub const SECRET: Secret = Secret { word: [7, 11] };
 const SERVICE: ServiceId = ServiceId(3);
 /// Of the virtual endpoints of a family: the first is that as which servers answer without entries.
@@ -38,10 +40,11 @@ const PORTS: [u16; 2] = [80, 81];
 const LOOPBACK: u32 = 1;
 const TC_ACT_REDIRECT: u32 = 7;
 /// What the programs learn, or are told anew for every transcript.
-const STATE: [&str; 10] = [
+const STATE: [&str; 11] = [
     "connections",
+    "direct_connections",
     "service_passing",
-    "service_places",
+    "service_turn",
     "service_turns",
     "service_tables",
     "service_rows",
@@ -100,8 +103,13 @@ pub fn slot(slot: usize) -> Key {
 }
 
 /// As which endpoint a server answers for which there is no entry.
-pub fn alias(from: SocketAddr) -> Option<SocketAddr> {
-    (from.port() == 8080).then(|| web(from.ip().into(), 0))
+pub fn alias(from: SocketAddr) -> SocketAddr {
+    let family = from.ip().into();
+    let first = web(family, 0);
+    match from.ip() == server(family, SERVERS - 1).ip() {
+        true => SocketAddr::new(first.ip(), from.port()),
+        false => first,
+    }
 }
 
 pub fn flow_key(key: &Key, side: u8) -> FlowKey {
@@ -131,7 +139,7 @@ pub struct Loaded {
     services: Services,
     sweeper: Sweeper,
     state: Vec<RawMap>,
-    connections: RawMap,
+    connections: [RawMap; 2],
     counters: RawMap,
     counted: Vec<u64>,
     /// How often each reason was counted, by its name.
@@ -163,7 +171,7 @@ impl Loaded {
                 .iter()
                 .map(|name| raw(name))
                 .collect::<Result<_, _>>()?,
-            connections: raw("connections")?,
+            connections: [raw("connections")?, raw("direct_connections")?],
             counters: raw("service_reasons")?,
             counted: vec![0; anabranch_policy::service_reasons().len()],
             reached: BTreeMap::new(),
@@ -214,7 +222,8 @@ impl Loaded {
         let settings = ServiceSettings {
             former_until_ns: model.former_until_ns,
             insert_limit: model.insert_limit,
-            unknown: model.unknown.into(),
+            unknown: model.unknown as u16,
+            ..ServiceSettings::default()
         };
         Ok(self.services.set_settings(SERVICE, settings)?)
     }
@@ -264,9 +273,18 @@ impl Loaded {
 
     pub fn entries(&mut self) -> Result<HashMap<FlowKey, Entry>> {
         let mut entries = HashMap::new();
-        self.connections.for_each(|key, value| {
+        let [translated, direct] = &mut self.connections;
+        translated.for_each(|key, value| {
             let entry: Connection = pod(value);
-            entries.insert(pod(key), (entry.state, entry.server, entry.packets));
+            let packets = [entry.client.packets, entry.from_server.packets];
+            entries.insert(pod(key), (entry.state, entry.server, packets));
+        })?;
+        direct.for_each(|key, value| {
+            let entry: Direct = pod(value);
+            let place = entry.state >> DIRECT_SERVER_SHIFT;
+            let server = (place % MAX_TARGETS as u32) as u16;
+            let state = entry.state & CONNECTION_BITS;
+            entries.insert(pod(key), (state, server, [entry.packets.into(), 0]));
         })?;
         Ok(entries)
     }
@@ -342,7 +360,7 @@ fn tell(services: &mut Services) -> Result<()> {
         protocol,
         ..Listen::tcp(at)
     };
-    let (mut virtuals, mut aliases) = (BTreeMap::new(), BTreeMap::new());
+    let mut virtuals = BTreeMap::new();
     for (family, protocol) in Family::ALL
         .into_iter()
         .flat_map(|family| Protocol::ALL.map(|protocol| (family, protocol)))
@@ -350,12 +368,8 @@ fn tell(services: &mut Services) -> Result<()> {
         for number in 0..PORTS.len() {
             virtuals.insert(listen(web(family, number), protocol), SERVICE);
         }
-        let servers = (0..SERVERS).map(|number| server(family, number));
-        let answers = servers.filter_map(|at| Some((listen(at, protocol), alias(at)?)));
-        aliases.extend(answers);
     }
     services.set_virtuals(&virtuals)?;
-    services.set_aliases(&aliases)?;
     Ok(services.set_secret(SERVICE, &SECRET)?)
 }
 

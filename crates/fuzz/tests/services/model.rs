@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 
 use anabranch_core::Family;
 use anabranch_policy::abi::{
-    self, CONNECTION_ANSWERED as ANSWERED, CONNECTION_CLOSED as CLOSED,
-    CONNECTION_DIRECT as DIRECT, CONNECTION_ESTABLISHED as ESTABLISHED, Choice, Consistent,
+    self, CONNECTION_ANSWERED as ANSWERED, CONNECTION_CLOSED as CLOSED, Choice, Consistent,
     FlowKey, Gauges, ServiceGauges, TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN, Unknown,
 };
 use anabranch_policy::connection::{self, Sender};
@@ -38,8 +37,8 @@ impl Packet {
 /// Why a packet left, and where from and to, if it was sent on.
 pub type Outcome = (&'static str, Option<(SocketAddr, SocketAddr)>);
 
-/// What the programs remember of one entry: its state, its server, and how many packets it has counted.
-pub type Entry = (u32, u16, u64);
+/// What the programs remember of a connection: its state, its server, and how many packets each end has sent.
+pub type Entry = (u32, u16, [u64; 2]);
 
 /// The ends of a connection as its client sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +53,7 @@ impl Key {
         self.client.ip().into()
     }
 
-    /// Of the server's entry.
+    /// The same with the server's endpoint.
     fn of_server(&self, at: SocketAddr) -> Key {
         Key {
             service: at,
@@ -65,26 +64,21 @@ impl Key {
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    opened_ns: u64,
+    turn: usize,
     seen_ns: u64,
-    server_seen_ns: u64,
     server: u16,
     at: SocketAddr,
+    /// Its server answers itself.
+    is_direct: bool,
     state: u32,
-    /// Of the server's entry.
-    answered: u32,
     /// The client's next number, by what the server has acknowledged.
     acked: u32,
+    /// The server's next number.
+    reached: u32,
     /// The same by what the client of a direct connection has sent.
     end: u32,
     packets: u64,
     server_packets: u64,
-}
-
-impl Connection {
-    fn is_direct(&self) -> bool {
-        self.state & DIRECT != 0
-    }
 }
 
 /// A server; port 0: the one that the client called.
@@ -147,8 +141,8 @@ pub struct Model {
     connections: BTreeMap<Key, Connection>,
     /// The client's key by the server's.
     by_server: BTreeMap<Key, Key>,
-    ring: [Option<(Key, u64)>; RING],
-    places: usize,
+    ring: [Option<(Key, usize)>; RING],
+    turns: usize,
 }
 
 impl Model {
@@ -166,7 +160,7 @@ impl Model {
             connections: BTreeMap::new(),
             by_server: BTreeMap::new(),
             ring: [None; RING],
-            places: 0,
+            turns: 0,
         }
     }
 
@@ -186,19 +180,15 @@ impl Model {
     }
 
     pub fn entries(&self) -> HashMap<FlowKey, Entry> {
-        let both = self.connections.iter().flat_map(|(key, one)| {
-            let client = (
-                flow_key(key, abi::SIDE_CLIENT),
-                (one.state, one.server, one.packets),
-            );
-            let server = (!one.is_direct()).then(|| {
-                let key = key.of_server(one.at);
-                let entry = (one.answered, one.server, one.server_packets);
-                (flow_key(&key, abi::SIDE_SERVER), entry)
-            });
-            [Some(client), server].into_iter().flatten()
-        });
-        both.collect()
+        let entry = |(key, one): (&Key, &Connection)| {
+            let side = match one.is_direct {
+                true => abi::SIDE_DIRECT,
+                false => abi::SIDE_NAT,
+            };
+            let packets = [one.packets, one.server_packets];
+            (flow_key(key, side), (one.state, one.server, packets))
+        };
+        self.connections.iter().map(entry).collect()
     }
 
     fn of(&self, key: &Key) -> &Chosen {
@@ -216,7 +206,7 @@ impl Model {
         let Some(old) = self.connections.remove(key) else {
             return;
         };
-        if !old.is_direct() {
+        if !old.is_direct {
             self.by_server.remove(&key.of_server(old.at));
         }
         if old.state & CLOSED == 0 {
@@ -224,15 +214,18 @@ impl Model {
         }
     }
 
-    /// The connection has the next place of those that may have to make room.
-    fn take_turn(&mut self, key: &Key, opened_ns: u64) {
-        let place = self.places % RING;
-        self.places += 1;
-        if let Some((old, opened_ns)) = self.ring[place].replace((*key, opened_ns)) {
+    /// The next turn of those that may have to make room.
+    fn next_turn(&mut self) -> usize {
+        self.turns += 1;
+        self.turns - 1
+    }
+
+    /// The connection has the place of its turn.
+    fn enter_ring(&mut self, key: &Key, turn: usize) {
+        if let Some((old, turn)) = self.ring[turn % RING].replace((*key, turn)) {
             let known = self.connections.get(&old);
-            let is_it = |known: &&Connection| {
-                known.opened_ns == opened_ns && connection::is_passing(known.state)
-            };
+            let is_it =
+                |known: &&Connection| known.turn == turn && connection::is_passing(known.state);
             if known.filter(is_it).is_some() {
                 self.forget(&old);
             }
@@ -243,15 +236,21 @@ impl Model {
         let Some(known) = self.connections.get_mut(key) else {
             return;
         };
-        let (before, server, opened_ns) = (known.state, known.server, known.opened_ns);
+        let (before, server, turn) = (known.state, known.server, known.turn);
         known.state = after(before);
         if known.state & !before & CLOSED == 0 {
             return;
         }
         self.count_closed(key, server);
-        if before & ESTABLISHED != 0 {
-            self.take_turn(key, opened_ns);
+        // The place at which it was opened is kept for long.
+        if self.turns - turn < RING / 2 {
+            return;
         }
+        let turn = self.next_turn();
+        if let Some(known) = self.connections.get_mut(key) {
+            known.turn = turn;
+        }
+        self.enter_ring(key, turn);
     }
 
     pub fn sweep(&mut self) {
@@ -265,11 +264,7 @@ impl Model {
     fn is_over(&self, key: &Key, one: &Connection) -> bool {
         let protocol = if key.is_tcp { 6 } else { 17 };
         let timer = connection::timer(protocol, one.state).as_nanos() as u64;
-        let seen_ns = match one.is_direct() {
-            true => one.seen_ns,
-            false => one.seen_ns.max(one.server_seen_ns),
-        };
-        seen_ns + timer < self.now_ns || self.servers[usize::from(one.server)].site.is_dead
+        one.seen_ns + timer < self.now_ns || self.servers[usize::from(one.server)].site.is_dead
     }
 
     // ---- how they begin
@@ -351,22 +346,23 @@ impl Model {
         if !is_direct {
             self.free(&key.of_server(at))?;
         }
-        let needed = if is_direct { 1 } else { 2 };
-        if self.connections.len() + self.by_server.len() + needed > ENTRIES {
+        let turn = self.next_turn();
+        let of_table = self.connections.values();
+        if of_table.filter(|one| one.is_direct == is_direct).count() == ENTRIES {
             return Err("TABLE_FULL");
         }
         if !is_direct {
             self.by_server.insert(key.of_server(at), *key);
         }
         let fresh = Connection {
-            opened_ns: self.now_ns,
+            turn,
             seen_ns: self.now_ns,
-            server_seen_ns: self.now_ns,
             server: place,
             at,
-            state: if is_direct { DIRECT } else { 0 },
-            answered: 0,
+            is_direct,
+            state: 0,
             acked: packet.end,
+            reached: 0,
             end: packet.end,
             packets: 0,
             server_packets: 0,
@@ -376,7 +372,7 @@ impl Model {
         gauge.dispatched += 1;
         gauge.opened += 1;
         self.gauges.all[key.family().index()].opened += 1;
-        self.take_turn(key, self.now_ns);
+        self.enter_ring(key, turn);
         Ok(())
     }
 
@@ -430,7 +426,7 @@ impl Model {
         let Some(known) = self.connections.get(&key).copied() else {
             return refuse(packet, "TABLE_FULL");
         };
-        match known.is_direct() {
+        match known.is_direct {
             true => self.follow_directly(&key, packet),
             false => self.follow(&key, packet),
         }
@@ -440,11 +436,7 @@ impl Model {
         if self.servers[usize::from(known.server)].site.is_lost {
             return refuse(packet, "NO_WAY");
         }
-        let to = if known.is_direct() {
-            packet.to
-        } else {
-            known.at
-        };
+        let to = if known.is_direct { packet.to } else { known.at };
         ("TO_SERVER", Some((packet.from, to)))
     }
 
@@ -453,10 +445,11 @@ impl Model {
             return;
         };
         known.seen_ns = self.now_ns;
-        let acked = known.acked;
+        let (acked, reached) = (known.acked, known.reached);
         self.learn(key, |state| {
             let is_own = connection::is_reset(state, packet.seq, acked);
-            let unbelieved = if is_own { 0 } else { TCP_RST };
+            let is_heard = connection::is_confirmed(state, packet.ack, reached);
+            let unbelieved = if is_own { 0 } else { TCP_RST } | if is_heard { 0 } else { TCP_ACK };
             match packet.is_tcp {
                 true => connection::after(state, Sender::Client, packet.flags & !unbelieved),
                 false => connection::after_datagram(state, Sender::Client),
@@ -506,6 +499,15 @@ impl Model {
         (reason, Some((packet.from, to)))
     }
 
+    fn answers_without_entry(&self, server: SocketAddr) -> bool {
+        let here = self
+            .servers
+            .iter()
+            .find(|one| one.at.ip() == server.ip() && [0, server.port()].contains(&one.at.port()));
+        let goes_by_rows = matches!(self.unknown, Unknown::Hash | Unknown::Peer);
+        goes_by_rows && here.is_some_and(|one| !one.site.is_direct)
+    }
+
     /// `alias`: the virtual endpoint as which the server answers without an entry.
     pub fn server_sends(&mut self, packet: &Packet, alias: Option<SocketAddr>) -> Outcome {
         let of_server = Key {
@@ -516,29 +518,24 @@ impl Model {
         let Some(key) = self.by_server.get(&of_server).copied() else {
             let alias = alias.filter(|alias| {
                 let client = of_server.of_server(*alias);
-                !self.connections.contains_key(&client)
+                let known = self.connections.get(&client);
+                self.answers_without_entry(packet.from) && known.is_none_or(|one| one.is_direct)
             });
             return match alias {
                 Some(alias) => ("ALIASED", Some((alias, packet.to))),
                 None => ("NOT_OURS", None),
             };
         };
-        let changes = packet.flags & (TCP_SYN | TCP_FIN | TCP_RST) != 0;
-        let is_first = !packet.is_tcp && self.connections[&key].answered == 0;
-        if changes || is_first {
-            self.learn(&key, |state| match packet.is_tcp {
-                true => connection::after(state, Sender::Server, packet.flags),
-                false => connection::after_datagram(state, Sender::Server),
-            });
-        }
+        self.learn(&key, |state| match packet.is_tcp {
+            true => connection::after(state, Sender::Server, packet.flags),
+            false => connection::after_datagram(state, Sender::Server),
+        });
         if let Some(known) = self.connections.get_mut(&key) {
-            if is_first {
-                known.answered = ANSWERED;
-            }
             if packet.flags & TCP_ACK != 0 {
                 known.acked = packet.ack;
             }
-            known.server_seen_ns = self.now_ns;
+            known.reached = packet.end;
+            known.seen_ns = self.now_ns;
             known.server_packets += 1;
         }
         ("TO_CLIENT", Some((key.service, key.client)))

@@ -164,7 +164,7 @@ impl<'a> Worlds<'a> {
         let packet = packet(key.is_tcp, [from, key.client], kind, [SERVER_ISN, ack]);
         let now_ns = self.model.now_ns;
         let really = self.programs.arrive(&packet, now_ns, 0)?;
-        let modelled = self.model.server_sends(&packet, alias(from));
+        let modelled = self.model.server_sends(&packet, Some(alias(from)));
         let is_same = really == modelled;
         writeln!(
             self.story,

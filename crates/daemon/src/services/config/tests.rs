@@ -88,7 +88,7 @@ fn a_service_of_udp_says_so_and_asks_nothing_by_tcp() {
 
 #[test]
 fn a_server_without_a_port_keeps_the_one_called_and_is_checked_at_the_first() {
-    let text = format!("{WEB}{DEVICES}").replace("10:80", "10:8000-8099");
+    let text = format!("{WEB}{DEVICES}").replace("10:80", "10:8000-8007");
     let text = text.replace(
         "[\"10.0.0.11:80\"]",
         "[\"10.0.0.11\", { at = \"10.0.0.12\" }, \"10.0.0.13:80\"]",

@@ -151,7 +151,7 @@ fn a_server_of_two_services_is_left_out_where_its_answers_cannot_be_told_apart()
     assert_eq!(left_out, [why]);
     assert_eq!(told(&config), ["10.0.0.2:80 1"]);
     assert_eq!(config.services[1].servers.len(), 1);
-    config.aliases().unwrap();
+    config.check_answers().unwrap();
 }
 
 proptest! {

@@ -29,7 +29,7 @@ fn read(text: &str) -> Result<Config, String> {
 
 const HASH: &str = "unknown = \"hash\"";
 const WEB: &str = "\"203.0.113.10:80\"";
-const RANGE: &str = "[\"203.0.113.10:8000-8089\", \"203.0.113.10:443\", \"udp:203.0.113.10:443\", \"[2001:db8::10]:80\"]";
+const RANGE: &str = "[\"203.0.113.10:8000-8005\", \"203.0.113.10:443\", \"udp:203.0.113.10:443\", \"[2001:db8::10]:80\"]";
 const SERVER: &str = "[\"10.0.0.11:8080\"]";
 
 #[test]
@@ -49,26 +49,6 @@ fn connections_are_limited_where_something_becomes_of_those_above() {
         refused.contains("service.web.insert_limit = 0: connections a second: 1 to"),
         "{refused}"
     );
-}
-
-#[test]
-fn a_servers_packet_tells_as_which_endpoint_it_answers() {
-    let two = service("web", WEB, SERVER, HASH)
-        + &service("more", RANGE, "[\"10.0.0.12\", \"fd00::12\"]", HASH)
-        + &service("plain", "\"203.0.113.10:90\"", "[\"10.0.0.13:90\"]", "");
-    let aliases = read(&two).unwrap().aliases().unwrap();
-    let told: Vec<(String, String)> = aliases
-        .iter()
-        .map(|(server, alias)| (server.to_string(), alias.to_string()))
-        .collect();
-    let expected = [
-        ("10.0.0.11:8080", "203.0.113.10:80"),
-        ("10.0.0.12:0-65535", "203.0.113.10:0"),
-        ("udp:10.0.0.12:0-65535", "203.0.113.10:0"),
-        ("[fd00::12]:0-65535", "[2001:db8::10]:0"),
-    ];
-    let expected = expected.map(|(server, alias)| (server.to_owned(), alias.to_owned()));
-    assert_eq!(told, expected);
 }
 
 #[test]
@@ -114,6 +94,16 @@ fn what_a_servers_packet_does_not_tell_is_refused() {
         read(&text.replace(HASH, "")).unwrap();
     }
     read(&other("[\"10.0.0.11:8081\"]")).unwrap();
+    let many = RANGE.replace("8005", "8020");
+    let refused = read(&service(
+        "web",
+        &many,
+        "[\"10.0.0.12:80\", \"fd00::12\"]",
+        "",
+    ))
+    .unwrap_err();
+    let expected = "f.toml: service.web.servers = [\"10.0.0.12:80\", \"fd00::12\"]: 10.0.0.12:80 answers for more than 8";
+    assert!(refused.starts_with(expected), "{refused}");
 }
 
 #[test]

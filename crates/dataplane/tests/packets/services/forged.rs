@@ -59,3 +59,22 @@ fn a_forged_first_syn_keeps_no_client_from_its_answer() {
     let (_, frame) = rig.server_sends(&tcp(server, from, "A", 101, 2));
     assert_eq!(frame[..6], CLIENT_MAC, "it is established");
 }
+
+#[test]
+fn who_has_not_heard_the_server_establishes_nothing() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        let to = web(family);
+        let (forged, flood) = (client(family, 4000), client(family, 4001));
+        let place = 7 + family.index() as u32;
+        let_next_take(&rig, place);
+        let server = rig.client_sends(&tcp(forged, to, "S", 1, 0)).dst();
+        rig.server_sends(&tcp(server, forged, "SA", 100, 2));
+        for number in [102, 100_000, 1 << 31, u32::MAX - (1 << 17)] {
+            rig.client_sends(&tcp(forged, to, "A", 2, number));
+        }
+        let_next_take(&rig, place + PASSING_MAX as u32);
+        rig.client_sends(&tcp(flood, to, "S", 1, 0));
+        rig.passes(&tcp(forged, to, "A", 2, 101).frame(), "no-connection");
+    }
+}
