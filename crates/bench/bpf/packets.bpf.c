@@ -2,7 +2,7 @@
 /*
  * The two ends of the packet race. `generate` runs under BPF_PROG_TEST_RUN with live frames: it writes the next
  * flow's frame over whatever the page held and sends it out of the client's device. `sink` stands at the ingress of
- * the ISPs' devices, counts the frames that arrive and drops them.
+ * the ISPs' devices, counts the frames that arrive, as they are or inside others by IP in IP, and drops them.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -58,8 +58,10 @@ int sink(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct iphdr *ip = data + ETH_HLEN;
-	struct udphdr *udp = (void *)(ip + 1);
 	__u32 zero = 0;
+	if ((void *)(ip + 1) <= end && ip->protocol == IPPROTO_IPIP)
+		ip++;
+	struct udphdr *udp = (void *)(ip + 1);
 	if ((void *)(udp + 1) > end || ip->protocol != IPPROTO_UDP || udp->dest != bpf_htons(port))
 		return TC_ACT_UNSPEC;
 	__u64 *count = bpf_map_lookup_elem(&arrived, &zero);

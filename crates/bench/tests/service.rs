@@ -18,7 +18,14 @@ fn measured() -> Vec<Value> {
     for measure in ["connections", "packets", "latency"] {
         command.args(["--only", measure]);
     }
-    for contender in ["nat", "direct", "nftables", "forwarding", "redirect"] {
+    for contender in [
+        "nat",
+        "direct",
+        "tunnel",
+        "nftables",
+        "forwarding",
+        "redirect",
+    ] {
         command.args(["--contender", contender]);
     }
     let ran = command.output().unwrap();
@@ -36,6 +43,7 @@ fn services_are_measured_beside_what_every_machine_has() {
         "connections",
         "packets nat",
         "packets direct",
+        "packets tunnel",
         "latency p50",
     ] {
         let row = rows.iter().find(|row| row["name"] == name).expect(name);

@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use super::site::{Contender, SERVERS, Site};
+use super::site::{SERVERS, Site};
 use crate::testbed::{CLIENT_DEVICE, LAN_DEVICE, SERVER};
 
 pub const CROWD: u32 = 1_000_000;
@@ -40,7 +40,7 @@ pub fn enter(site: &Site) -> Result<()> {
     let now: Duration = clock_gettime(ClockId::CLOCK_MONOTONIC)?.into();
     let now_ns = now.as_nanos() as u64;
     let state = abi::CONNECTION_ANSWERED | abi::CONNECTION_ESTABLISHED;
-    if site.contender == Contender::Direct {
+    if site.contender.is_direct() {
         return fill(site, abi::SIDE_DIRECT, |place| Direct {
             seen_ns: now_ns,
             state: state | u32::from(place) << abi::DIRECT_SERVER_SHIFT,

@@ -69,10 +69,10 @@ impl Measure {
         }
     }
 
-    /// Proxies end connections of TCP. Of `direct`, what servers answer goes elsewhere, and has no part in its speed.
+    /// Proxies end connections of TCP. What servers answer themselves goes elsewhere, and has no part in the speed.
     fn concerns(self, contender: Contender) -> bool {
         match self {
-            Measure::Connections | Measure::Latency => contender != Contender::Direct,
+            Measure::Connections | Measure::Latency => !contender.is_direct(),
             Measure::Packets => !contender.is_proxy(),
             Measure::Memory => contender != Contender::Redirect,
         }

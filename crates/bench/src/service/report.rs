@@ -59,6 +59,7 @@ const ROWS: &[Row] = rows! {
     "connections processor time more than forwarding" of MORE[0].1, "µs", Less, Nat, &[];
     "packets nat" of "packets", "1/s", More, Nat, &[];
     "packets direct" of "packets", "1/s", More, Direct, &[Target::Times(0.9, Contender::Redirect)];
+    "packets tunnel" of "packets", "1/s", More, Tunnel, &[Target::Times(0.8, Contender::Redirect)];
     "packets nat of 1000000 connections" of "packets of many", "1/s", More, Nat, &[];
     "packets direct of 1000000 connections" of "packets of many", "1/s", More, Direct, &[];
     "latency p50" of "latency p50", "µs", Less, Nat, &[];
@@ -67,6 +68,7 @@ const ROWS: &[Row] = rows! {
     "latency p99 more than forwarding" of MORE[2].1, "µs", Less, Nat, &[];
     "memory nat" of "own memory", "bytes", Less, Nat, &[Target::AtMost(450.0)];
     "memory direct" of "own memory", "bytes", Less, Direct, &[Target::AtMost(170.0)];
+    "memory tunnel" of "own memory", "bytes", Less, Tunnel, &[Target::AtMost(170.0)];
 };
 
 /// Medians less that of plain forwarding.

@@ -45,6 +45,7 @@ pub fn caller(call: u32) -> IpAddr {
 pub enum Contender {
     Nat,
     Direct,
+    Tunnel,
     Nftables,
     Haproxy,
     Nginx,
@@ -53,15 +54,21 @@ pub enum Contender {
 }
 
 impl Contender {
-    pub const ALL: [Contender; 7] = [
+    pub const ALL: [Contender; 8] = [
         Contender::Nat,
         Contender::Direct,
+        Contender::Tunnel,
         Contender::Nftables,
         Contender::Haproxy,
         Contender::Nginx,
         Contender::Forwarding,
         Contender::Redirect,
     ];
+
+    /// Its servers answer the client themselves.
+    pub fn is_direct(self) -> bool {
+        matches!(self, Contender::Direct | Contender::Tunnel)
+    }
 
     pub fn is_proxy(self) -> bool {
         matches!(self, Contender::Haproxy | Contender::Nginx)
@@ -72,6 +79,7 @@ impl Contender {
         match self {
             Contender::Nat => "anabranch",
             Contender::Direct => "anabranch direct",
+            Contender::Tunnel => "anabranch tunnel",
             Contender::Nftables => "nftables",
             Contender::Haproxy => "haproxy",
             Contender::Nginx => "nginx",
@@ -105,7 +113,7 @@ impl Site {
             network.route_back()?;
         }
         let work = match contender {
-            Contender::Nat | Contender::Direct => {
+            Contender::Nat | Contender::Direct | Contender::Tunnel => {
                 let running = Anabranch::start(&network.gateway, daemon, &service(contender))?;
                 Work::Daemon(running)
             }
@@ -145,9 +153,9 @@ impl Site {
             bail!("{:?} has no table of ours", self.contender);
         };
         let folder = Pinned::Services.folder(daemon.paths()?.pins(), abi::SERVICE_ABI_VERSION);
-        let path = folder.join(match self.contender {
-            Contender::Direct => "direct_connections",
-            _ => "connections",
+        let path = folder.join(match self.contender.is_direct() {
+            true => "direct_connections",
+            false => "connections",
         });
         MapData::from_pin(&path).with_context(|| format!("opening {}", path.display()))
     }
@@ -234,6 +242,7 @@ fn lead(network: &Network) -> Result<()> {
 fn service(contender: Contender) -> String {
     let forwarding = match contender {
         Contender::Direct => "direct",
+        Contender::Tunnel => "tunnel",
         _ => "nat",
     };
     let servers: Vec<_> = servers().map(|server| format!("\"{server}\"")).collect();

@@ -16,7 +16,7 @@ use anabranch_dataplane::services::{Forwarding, Listen, Protocol};
 use anabranch_policy::abi::{MAX_SERVICES, PASSING_MAX, Secret, Ties, Without};
 use serde::Deserialize;
 
-use super::aliases::{self, Ambiguous, Answering};
+use super::answering::{self, Ambiguous, Answering};
 use super::members::{Member, ServerCheck, ServerTable, ServiceCheckTable, Written, written};
 use super::unknown::Unknown;
 use crate::config::{self, Claim, SERVICE, SERVICES, check_claims, claim, is_of_one_host};
@@ -305,17 +305,17 @@ impl Config {
 
     /// Whether servers' packets tell for which virtual endpoints they answer.
     pub(super) fn check_answers(&self) -> Result<(), Ambiguous> {
-        let answering = self
+        let services = self
             .services
             .iter()
             .filter(|service| service.forwarding == Forwarding::Nat);
-        let answering = answering.map(|service| Answering {
+        let services = services.map(|service| Answering {
             name: &service.name,
             listen: &service.listen,
             servers: service.endpoints().collect(),
             goes_without_entries: service.unknown.goes_by_rows(),
         });
-        aliases::check(&answering.collect::<Vec<_>>())
+        answering::check(&services.collect::<Vec<_>>())
     }
 
     /// The service of a name, or what to say of it.

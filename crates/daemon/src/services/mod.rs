@@ -7,8 +7,8 @@
 //! A service keeps its number, and a server its place, across reloads and restarts, because connections in the kernel contain both.
 //! They are stored only in the maps.
 
-mod aliases;
 mod among;
+mod answering;
 mod checked;
 mod config;
 mod explain;

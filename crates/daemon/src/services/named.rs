@@ -20,7 +20,7 @@ use hickory_proto::rr::{RData, RecordType};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::aliases::Ambiguous;
+use super::answering::Ambiguous;
 use super::config::{Config, Service};
 use super::members::{Member, Place, WEIGHT_MAX, Written};
 use super::{ServicesRole, checked};
