@@ -1,6 +1,5 @@
 //! The packets of clients and servers, half of them changed.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use anabranch_core::Family;
@@ -9,50 +8,17 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::rig::Left;
+use super::shot::{ADDRESSES, Shot};
 use super::world::{self, WAYS, Way};
 use crate::build::{self, ACK, FIN, RST, SYN, Says};
 use crate::mutate;
 use crate::read::{ETHERNET, Ip};
-use crate::script::to_hex;
 use crate::site::FAMILIES;
 
-/// The frame of the loopback device, which has an address of zeros, without the kind.
-const ADDRESSES: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 7];
 /// `BPF_PROG_TEST_RUN` wants whole headers.
 const LEAST: usize = 54;
 const SAMPLES: usize = 16;
 const CLIENT_PORTS: u16 = 12;
-
-/// A packet that arrives.
-pub struct Shot {
-    /// With an Ethernet header, or without.
-    pub frame: Vec<u8>,
-    pub is_layer3: bool,
-    pub after_ns: u64,
-    pub random: u32,
-}
-
-impl Shot {
-    /// As far as it is one.
-    pub fn ip(&self) -> Option<Ip<'_>> {
-        match self.is_layer3 {
-            true => Ip::of(&self.frame),
-            false => Ip::of_frame(&self.frame),
-        }
-    }
-
-    /// Whether it is a frame for this host.
-    pub fn is_for_us(&self) -> bool {
-        self.is_layer3 || self.frame[..6] == ADDRESSES[..6]
-    }
-}
-
-impl fmt::Display for Shot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layer = if self.is_layer3 { 3 } else { 2 };
-        write!(f, "layer {layer} {}", to_hex(&self.frame))
-    }
-}
 
 pub struct Generator {
     rng: ChaCha8Rng,

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_policy::{Fate, Reason};
 
-use super::generate::Shot;
 use super::rig::Left;
+use super::shot::Shot;
 use super::world::{GUE_PORT, MTU, Way, answering, called};
 use crate::read::{ETHERNET, Ip, TCP, UDP, word};
 use crate::sum;

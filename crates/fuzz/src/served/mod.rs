@@ -11,6 +11,7 @@ mod generate;
 pub mod judge;
 pub mod member;
 mod rig;
+mod shot;
 mod world;
 
 use anyhow::Result;

@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData};
 use aya::{Pod, include_bytes_aligned};
 
-use super::generate::Shot;
+use super::shot::Shot;
 use super::world::{MTU, SERVERS, WAYS, Way};
 use crate::read::pod;
 use crate::script::to_hex;
