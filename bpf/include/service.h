@@ -120,7 +120,17 @@ struct ab_service_settings {
 	__u32 insert_limit;    /* connections a second that get entries; 0: as many as there is room for */
 	__u16 unknown;	       /* enum ab_unknown */
 	__u16 kinds;	       /* of which its connections may be, as bits */
+	__u32 client_limit;    /* established connections of TCP of each client; 0: as many as there are */
+	__u32 zero;
 };
+
+/* A client of a service, of IPv6 its network of 64 bits: one host may have all of its addresses. */
+struct ab_client {
+	union ab_addr address;
+	__u32 service;
+};
+/* How many are counted where there is a limit. Those beyond have none. */
+#define AB_CLIENTS_MAX (1 << 17)
 
 /* The place of the rows of AB_UNKNOWN_HASH and AB_UNKNOWN_PEER, and of the former ones, for a AB_SERVICE_CHOICE. */
 #define AB_SERVICE_ROWS(choice, former) ((choice) + (former)*AB_MAX_SERVICES * AB_FAMILIES)
@@ -229,6 +239,7 @@ struct ab_service_sweep {
 	X(NO_CONNECTION, PASSED, "for a service and of no connection: left to the host")                               \
 	X(UNKNOWN, DROPPED, "for a service and of no connection: dropped")                                             \
 	X(TOO_MANY, DROPPED, "opens a connection above the service's limit of new ones")                               \
+	X(CLIENT_FULL, DROPPED, "its client has as many connections as the service's limit for each client")           \
 	X(HASHED, SENT, "client's packet sent to the server of its hash, without an entry")                            \
 	X(FORMER, SENT, "client's packet sent to the former server of its hash, without an entry")                     \
 	X(ALIASED, SENT, "server's packet sent to its client, without an entry")                                       \

@@ -10,6 +10,7 @@
 #include "../../policy/keyed.h"
 #include "../packet/ambient.h"
 #include "../packet/parse.h"
+#include "client.h"
 #include "full.h"
 
 /* The parsed packet and its keys, in memory outside of the stack. */
@@ -96,13 +97,13 @@ static __noinline struct ab_connection *find_answered(struct service_room *room,
 	return NULL;
 }
 
-/* Counts what becomes of a connection. */
-static __noinline void service_gauge_add(__u32 place, const struct ab_flow_key *key, __u64 opened, __u64 closed)
+/* Counts what becomes of a connection. Global, so that the verifier follows it once. */
+__noinline int service_gauge_add(__u32 place, const struct ab_flow_key *key, __u64 opened, __u64 closed)
 {
 	__u32 service = place / AB_MAX_TARGETS, server = place % AB_MAX_TARGETS;
 	struct ab_service_gauges *gauges = bpf_map_lookup_elem(&service_gauges, &service);
-	if (!gauges)
-		return;
+	if (!gauges || !key)
+		return -1;
 	struct ab_gauge *gauge = &gauges->of.target[server];
 	struct ab_gauge *all = &gauges->all[ab_family_of(&key->remote)];
 	if (opened) {
@@ -115,6 +116,7 @@ static __noinline void service_gauge_add(__u32 place, const struct ab_flow_key *
 		__sync_fetch_and_add(&all->closed, closed);
 	}
 	note_fullness(service, server, gauge);
+	return 0;
 }
 
 /* What a packet shows of a server, as bits. */
@@ -154,7 +156,9 @@ __noinline int note_signs(void)
 /* Closes a connection by its state, unless it is closed. */
 static __always_inline void close_state(const struct ab_flow_key *key, __u32 *state, __u32 place)
 {
-	if (!(__sync_fetch_and_or(state, AB_CONNECTION_CLOSED) & AB_CONNECTION_CLOSED))
+	__u32 before = __sync_fetch_and_or(state, AB_CONNECTION_CLOSED);
+	follow_count(place, key, before, before | AB_CONNECTION_CLOSED);
+	if (!(before & AB_CONNECTION_CLOSED))
 		service_gauge_add(place, key, 0, 1);
 }
 

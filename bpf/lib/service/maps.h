@@ -40,6 +40,8 @@ AB_MAP(service_rows, BPF_MAP_TYPE_HASH, AB_MAX_SERVICES *AB_FAMILIES * 2, __u32,
 AB_MAP(service_settings, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_service_settings, 0);
 AB_MAP(service_inserts, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, __u64, 0); /* policy/bucket.h */
 AB_MAP(service_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_service_gauges, 0);
+/* How many established connections clients have, where there is a limit. */
+AB_MAP(service_clients, BPF_MAP_TYPE_HASH, AB_CLIENTS_MAX, struct ab_client, __u64, BPF_F_NO_PREALLOC);
 /* Servers that have as many connections as they may. */
 AB_MAP(service_full, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_set, 0);
 AB_MAP(service_evidence, BPF_MAP_TYPE_ARRAY, AB_MAX_SERVICES, __u32, struct ab_evidences, 0);

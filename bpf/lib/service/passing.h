@@ -60,7 +60,11 @@ static __always_inline void take_last_turn(__u32 *turn)
 static __always_inline void add_to_state(const struct service_room *room, __u32 *state, __u32 learned, __u32 place,
 					 __u32 *turn)
 {
-	if (!learned || !(learned & ~__sync_fetch_and_or(state, learned) & AB_CONNECTION_CLOSED))
+	if (!learned)
+		return;
+	__u32 before = __sync_fetch_and_or(state, learned);
+	follow_count(place, &room->key, before, before | learned);
+	if (!(learned & ~before & AB_CONNECTION_CLOSED))
 		return;
 	service_gauge_add(place, &room->key, 0, 1);
 	take_last_turn(turn);

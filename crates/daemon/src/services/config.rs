@@ -6,6 +6,7 @@ mod resolvers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,6 +86,8 @@ pub struct Service {
     pub unknown: Unknown,
     /// Connections a second that get entries; none: as many as there is room for.
     pub insert_limit: Option<u32>,
+    /// Connections of TCP that each client has established at most.
+    pub client_limit: Option<NonZeroU32>,
     /// What a client gets if no server takes its connection.
     pub sorry: Sorry,
     /// How long the weight of a server rises that comes up.
@@ -198,6 +201,7 @@ struct ServiceTable {
     #[serde(default)]
     unknown: Unknown,
     insert_limit: Option<u32>,
+    client_limit: Option<u32>,
     #[serde(default)]
     sorry: Sorry,
     slow_start: Option<Span>,
@@ -408,6 +412,11 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     let is_of_tcp = listen.iter().any(|one| one.protocol == Protocol::Tcp);
     let asked = (if is_of_tcp { "tcp" } else { "icmp" }, listen[0].ports[0]);
     let written = written(source, &name, &table.servers)?;
+    let client_limit = table.client_limit.map(|limit| {
+        let none = || ("client_limit", "1 at least".to_owned());
+        NonZeroU32::new(limit).ok_or_else(none)
+    });
+    let client_limit = client_limit.transpose().map_err(refused)?;
     let resolvers = resolvers(table.resolver.as_ref(), &written).map_err(refused)?;
     let check = table.check.read(source, &name, asked)?;
     let fixed = written
@@ -430,6 +439,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         on_failure: table.on_failure,
         unknown: table.unknown,
         insert_limit: choosing.insert_limit,
+        client_limit,
         sorry: table.sorry,
         slow_start: choosing.slow_start,
         devices: table.devices,

@@ -1,5 +1,6 @@
 //! What the programs are told of packets without an entry.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anabranch_core::{Family, Member};
@@ -18,6 +19,7 @@ impl ServicesRole {
         let known = self.plane.settings(id)?;
         let settings = ServiceSettings {
             insert_limit: service.insert_limit.unwrap_or(0),
+            client_limit: service.client_limit.map_or(0, NonZeroU32::get),
             unknown: abi::Unknown::from(service.unknown) as u16,
             ..known
         };

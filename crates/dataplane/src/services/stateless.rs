@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anabranch_core::Family;
-use anabranch_policy::abi::{Consistent, ServiceSettings, service_rows_place as rows_place};
+use anabranch_policy::abi::{
+    Client, Consistent, ServiceSettings, service_rows_place as rows_place,
+};
 use aya::maps::MapError;
 
 use super::{ServiceId, Services};
@@ -28,8 +30,23 @@ impl Services {
         service: ServiceId,
         settings: ServiceSettings,
     ) -> Result<(), Error> {
-        let kinds = self.settings(service)?.kinds;
+        let known = self.settings(service)?;
+        if known.client_limit == 0 && settings.client_limit != 0 {
+            self.forget_clients(service)?;
+        }
+        let kinds = known.kinds;
         self.write_settings(service, ServiceSettings { kinds, ..settings })
+    }
+
+    /// Counts of clients are of the time when there was a limit.
+    fn forget_clients(&mut self, service: ServiceId) -> Result<(), Error> {
+        let failed = || Error::map("service_clients");
+        let known: Result<Vec<Client>, _> = self.object.clients.keys().collect();
+        let of_service = known.map_err(failed())?.into_iter();
+        for client in of_service.filter(|one| one.service == u32::from(service.0)) {
+            absent(self.object.clients.remove(&client)).map_err(failed())?;
+        }
+        Ok(())
     }
 
     pub(super) fn write_settings(

@@ -312,8 +312,12 @@ fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
             "this device is service.web.devices[0] already; a device is named once",
         ),
         (
+            format!("{WEB}client_limit = 0\n{DEVICES}"),
+            "service.web.client_limit = 0: 1 at least",
+        ),
+        (
             with("devices", "device"),
-            "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, resolver, policy, ties, window, load_bound, secret, on_failure, unknown, insert_limit, sorry, slow_start, forwarding, gue_port, check, devices",
+            "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, resolver, policy, ties, window, load_bound, secret, on_failure, unknown, insert_limit, client_limit, sorry, slow_start, forwarding, gue_port, check, devices",
         ),
         (
             format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
+use anabranch_policy::abi::ServiceSettings;
+
 use super::*;
 
 impl Rig {
@@ -161,5 +163,78 @@ fn a_connection_that_no_server_takes_is_refused_or_dropped_as_the_service_says()
             assert_eq!((quote(&error).src(), quote(&error).dst()), (from, to));
             assert_eq!(rig.live(family, 0), live, "nothing is opened");
         }
+    }
+}
+
+impl Rig {
+    fn limit_clients(&mut self, client_limit: u32) {
+        let known = self.services().settings(WEB).unwrap();
+        let settings = ServiceSettings {
+            client_limit,
+            ..known
+        };
+        self.services().set_settings(WEB, settings).unwrap();
+    }
+
+    #[track_caller]
+    fn is_turned_away(&mut self, from: SocketAddr, to: SocketAddr) {
+        let (ran, reason) = self.send(&tcp(from, to, "S", 1, 0).frame());
+        assert_eq!((ran.action, reason.as_str()), (TC_ACT_SHOT, "client-full"));
+    }
+}
+
+/// Of IPv4 another client, of IPv6 the same at another address.
+fn neighbour(family: Family) -> IpAddr {
+    endpoint(family, "198.51.100.8:0", "[2001:db8:7::8]:0").ip()
+}
+
+#[test]
+fn a_client_has_no_more_established_connections_than_its_limit() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Tcp, Protocol::Udp]);
+    rig.limit_clients(2);
+    for family in Family::ALL {
+        let to = web(family);
+        // Anybody can begin connections in its name.
+        for port in 3000..3010 {
+            rig.client_sends(&tcp(client(family, port), to, "S", 1, 0));
+        }
+        let [first, second, third] = [4000, 4001, 4002].map(|port| client(family, port));
+        rig.establish(first, to);
+        let server = rig.establish(second, to);
+        rig.is_turned_away(third, to);
+        rig.client_sends(&tcp(first, to, "A", 2, 101));
+        rig.client_sends_frame(udp(third, to, b"query").frame());
+        let beside = SocketAddr::new(neighbour(family), 4000);
+        match family {
+            Family::V4 => drop(rig.establish(beside, to)),
+            Family::V6 => rig.is_turned_away(beside, to),
+        }
+        rig.client_sends(&tcp(second, to, "FA", 2, 101));
+        rig.is_turned_away(third, to);
+        rig.server_sends(&tcp(server, second, "FA", 101, 3));
+        rig.establish(third, to);
+        rig.is_turned_away(client(family, 4003), to);
+        rig.client_sends(&tcp(first, to, "R", 2, 101));
+        rig.establish(client(family, 4003), to);
+        rig.is_turned_away(client(family, 4004), to);
+    }
+    // What is idle for long no longer counts, nor does what was counted under a former limit.
+    rig.has_been_idle(Duration::from_secs(7441));
+    rig.services()
+        .sweeper()
+        .unwrap()
+        .sweep(&BTreeSet::new())
+        .unwrap();
+    for family in Family::ALL {
+        rig.establish(client(family, 5000), web(family));
+        rig.establish(client(family, 5001), web(family));
+        rig.is_turned_away(client(family, 5002), web(family));
+    }
+    rig.limit_clients(0);
+    rig.limit_clients(1);
+    for family in Family::ALL {
+        rig.establish(client(family, 5002), web(family));
+        rig.is_turned_away(client(family, 5003), web(family));
     }
 }
