@@ -2,17 +2,18 @@
 //! link. The virtual address is local to the servers, too, so that plain forwarding, redirect alone and `direct` lead to it.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anabranch_dataplane::Pinned;
 use anabranch_lab::topology::Anabranch;
-use anabranch_policy::{Family, abi};
+use anabranch_policy::Family;
+use anabranch_policy::abi::{self, Direct, FlowKey};
 use anabranch_testbed::netns::Child;
 use anyhow::{Context, Result, bail, ensure};
-use aya::maps::MapData;
+use aya::maps::{HashMap, Map, MapData};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -27,6 +28,8 @@ pub const PORT: u16 = 8000;
 /// Addresses of the client, beside that on its network.
 const CLIENTS: &str = "10.1.0.0/16";
 pub const SERVERS: u8 = 4;
+/// At which it listens by UDP: that of the frames that `measure::packets` makes.
+const DISCARD: u16 = 9;
 const FIRST_SERVER: u8 = 11;
 /// As much room as connection tracking gets.
 pub const CONNECTIONS_MAX: u32 = 1 << 20;
@@ -130,7 +133,10 @@ impl Site {
             work,
             network,
         };
-        site.wait_until_ready()?;
+        match contender {
+            Contender::Tunnel => site.wait_until_entered()?,
+            _ => site.wait_until_ready()?,
+        }
         Ok(site)
     }
 
@@ -163,6 +169,31 @@ impl Site {
     /// Whether it is ours.
     pub fn is_ours(&self) -> bool {
         matches!(self.work, Work::Daemon(_))
+    }
+
+    /// Until a datagram of the client is known. No server takes it out of its tunnel.
+    fn wait_until_entered(&self) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        while Instant::now() < deadline {
+            self.network.client.run(|| {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+                socket.send_to(&[], (SERVER, DISCARD))
+            })??;
+            std::thread::sleep(Duration::from_millis(50));
+            // The daemon may not have made its tables yet.
+            let table = self.table().ok().map(Map::HashMap);
+            let table = table.map(HashMap::<_, FlowKey, Direct>::try_from);
+            if table
+                .transpose()?
+                .is_some_and(|table| table.keys().next().is_some())
+            {
+                return Ok(());
+            }
+        }
+        bail!(
+            "{:?}: no datagram known within {READY_WITHIN:?}",
+            self.contender
+        )
     }
 
     /// Until a connection arrives at a server.
@@ -249,7 +280,7 @@ fn service(contender: Contender) -> String {
     let ports = ports();
     format!(
         "[services]\nconnections = {CONNECTIONS_MAX}\n\
-         [service.bench]\nlisten = [\"{SERVER}:{}-{}\", \"udp:{SERVER}:9\"]\nservers = [{}]\n\
+         [service.bench]\nlisten = [\"{SERVER}:{}-{}\", \"udp:{SERVER}:{DISCARD}\"]\nservers = [{}]\n\
          policy = \"random\"\ncheck = \"icmp\"\nforwarding = \"{forwarding}\"\ndevices = [\"{LAN_DEVICE}\", \"{}\"]\n",
         ports.start,
         ports.end - 1,
