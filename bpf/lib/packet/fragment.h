@@ -184,7 +184,8 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 	__u32 start = p->fragment & IP_OFFSET_MASK, end = start + (payload + 7) / 8;
 	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);
 	__u64 now = tick_ns();
-	if (start == 0 && (!f || is_over(f, p, now))) {
+	/* With other headers before it, datagrams of two protocols may have one key. */
+	if (start == 0 && (!f || f->proto != p->proto || is_over(f, p, now))) {
 		struct fragment_room *room = fragment_room();
 		if (!room)
 			return AB_REASON_FRAGMENT_ORPHAN;

@@ -141,7 +141,8 @@ fn wrapped(rng: &mut ChaCha8Rng, outer: usize, packet: Vec<u8>) -> Vec<u8> {
             build::udp((from, 50_000), (to, GUE_PORT), 1, &body)
         }
     };
-    if rng.random_bool(0.3) {
+    // Little may be left of it.
+    if whole.len() > 1 && rng.random_bool(0.3) {
         set_ecn(&mut whole, rng.random_range(0..4));
     }
     whole
