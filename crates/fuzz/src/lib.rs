@@ -20,6 +20,7 @@ pub mod capture;
 pub mod check;
 pub mod generate;
 pub mod live;
+pub mod loaded;
 pub mod memory;
 pub mod mutate;
 pub mod read;

@@ -17,11 +17,12 @@ use anabranch_policy::{Candidate, Dispatch, Reason};
 use anabranch_testbed::netns::{Entered, Namespace};
 use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result};
+use aya::include_bytes_aligned;
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData};
-use aya::{Pod, include_bytes_aligned};
 
 use super::shot::Shot;
 use super::world::{MTU, SERVERS, WAYS, Way};
+use crate::loaded::{Ambient, Counters};
 use crate::read::pod;
 use crate::script::to_hex;
 use crate::site::FAMILIES;
@@ -41,17 +42,6 @@ const STATE: [&str; 7] = [
     "service_inserts",
     "service_gauges",
 ];
-
-/// As in `bpf/lib/packet/ambient.h`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Ambient {
-    now_ns: u64,
-    random: u64,
-}
-
-// SAFETY: two numbers of 64 bits, without padding.
-unsafe impl Pod for Ambient {}
 
 /// What a program made of a packet.
 pub struct Left {
@@ -79,8 +69,7 @@ impl fmt::Display for Left {
 pub struct Rig {
     services: Services,
     state: Vec<RawMap>,
-    counters: RawMap,
-    counted: Vec<u64>,
+    counters: Counters,
     tables: [RawMap; 2],
     gauges: Array<MapData, ServiceGauges>,
     ambient: Array<MapData, Ambient>,
@@ -107,8 +96,10 @@ impl Rig {
                 .iter()
                 .map(|name| raw(name))
                 .collect::<Result<_, _>>()?,
-            counters: raw("service_reasons")?,
-            counted: vec![0; anabranch_policy::service_reasons().len()],
+            counters: Counters::open(
+                &maps.join("service_reasons"),
+                anabranch_policy::service_reasons().len(),
+            )?,
             tables: [raw("connections")?, raw("direct_connections")?],
             gauges: Map::Array(gauges).try_into()?,
             ambient: services.take_map(".bss")?,
@@ -144,16 +135,11 @@ impl Rig {
     }
 
     fn reason(&mut self) -> Result<Option<usize>> {
-        let (counted, mut rose) = (&mut self.counted, Vec::new());
-        self.counters.for_each(|key, value| {
-            let number = u32::from_ne_bytes(key.try_into().expect("a number")) as usize;
-            let cpus = value.chunks_exact(8);
-            let cpus = cpus.map(|cpu| u64::from_ne_bytes(cpu.try_into().expect("8 bytes")));
-            let now = cpus.sum();
-            let before = std::mem::replace(&mut counted[number], now);
-            rose.extend((before..now).map(|_| number));
-        })?;
-        Ok(rose.first().copied().filter(|_| rose.len() == 1))
+        let rose = self.counters.rose()?;
+        Ok(match rose[..] {
+            [(reason, 1)] => Some(reason),
+            _ => None,
+        })
     }
 
     /// At the tables: what of them may not be.

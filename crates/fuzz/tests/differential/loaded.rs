@@ -14,6 +14,7 @@ use anabranch_dataplane::{
     Build, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Verdict,
 };
 use anabranch_fuzz::build::{self, GATEWAY_MAC, Says};
+use anabranch_fuzz::loaded::{Ambient, Counters};
 use anabranch_fuzz::read::Ip;
 use anabranch_fuzz::site::Port;
 use anabranch_policy::Reason;
@@ -22,8 +23,8 @@ use anabranch_policy::paths::{Paths, Prefix};
 use anabranch_testbed::netns::{Entered, Namespace};
 use anabranch_testbed::pins::PinFolder;
 use anyhow::{Context, Result};
+use aya::include_bytes_aligned;
 use aya::maps::{Array, HashMap, Map, MapData};
-use aya::{Pod, include_bytes_aligned};
 
 use crate::transcript::LINKS;
 
@@ -64,17 +65,6 @@ pub const ESTABLISHED_NS: u64 = 7440 * SECOND_NS;
 /// What other programs may have marked packets with, none of which says anything here; the last is like one of ours.
 const OTHERS_MARKS: [u32; 3] = [0, 0x00c0_ffee, abi::RIVAL_MARK | 1];
 
-/// As in `bpf/lib/packet/ambient.h`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Ambient {
-    now_ns: u64,
-    random: u64,
-}
-
-// SAFETY: two numbers of 64 bits, without padding.
-unsafe impl Pod for Ambient {}
-
 /// The address that flows have on a link.
 pub fn external(family: Family, link: u16) -> IpAddr {
     on_line(family, 2 + link)
@@ -103,8 +93,7 @@ pub struct Loaded {
     pub plane: Gateway,
     _pins: PinFolder,
     state: Vec<RawMap>,
-    counters: RawMap,
-    counted: Vec<u64>,
+    counters: Counters,
     /// How often each reason was counted, by its name.
     pub reached: BTreeMap<&'static str, u32>,
     devices: Array<MapData, abi::Device>,
@@ -131,8 +120,7 @@ impl Loaded {
         let state = STATE.iter().map(|name| RawMap::open(&maps.join(name)));
         Ok(Loaded {
             state: state.collect::<std::io::Result<_>>()?,
-            counters: RawMap::open(&maps.join("reasons"))?,
-            counted: vec![0; anabranch_policy::reasons().len()],
+            counters: Counters::open(&maps.join("reasons"), anabranch_policy::reasons().len())?,
             reached: BTreeMap::new(),
             devices: Map::Array(MapData::from_pin(maps.join("devices"))?).try_into()?,
             flows: plane.take_map("flows")?,
@@ -237,17 +225,9 @@ impl Loaded {
     /// The first reason that was counted since this was last asked: the packet's own. What a race copies is sent over other
     /// links, and dropped when the loopback device brings it back, for reasons behind that.
     fn reason(&mut self) -> Result<&'static Reason> {
-        let (counted, mut rose) = (&mut self.counted, None);
-        self.counters.for_each(|key, value| {
-            let number = u32::from_ne_bytes(key.try_into().expect("a number")) as usize;
-            let cpus = value.chunks_exact(8);
-            let cpus = cpus.map(|cpu| u64::from_ne_bytes(cpu.try_into().expect("8 bytes")));
-            let now = cpus.sum();
-            if std::mem::replace(&mut counted[number], now) != now {
-                rose = rose.min(Some(number)).or(Some(number));
-            }
-        })?;
-        let first = rose.context("a packet left for no reason")?;
+        let rose = self.counters.rose()?;
+        let first = rose.iter().map(|(number, _)| *number).min();
+        let first = first.context("a packet left for no reason")?;
         let reason = &anabranch_policy::reasons()[first];
         *self.reached.entry(reason.name).or_default() += 1;
         Ok(reason)

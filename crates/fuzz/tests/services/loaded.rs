@@ -10,6 +10,7 @@ use anabranch_dataplane::raw::RawMap;
 use anabranch_dataplane::services::{
     Forwarding, Listen, Protocol, Server, ServerId, ServerPath, ServiceId, Services, Sweeper,
 };
+use anabranch_fuzz::loaded::{Ambient, Counters};
 use anabranch_fuzz::read::{Ip, pod};
 use anabranch_policy::abi::{
     self, BePort, CONNECTION_BITS, Connection, Consistent, DIRECT_SERVER_SHIFT, Direct, FlowKey,
@@ -18,9 +19,9 @@ use anabranch_policy::abi::{
 };
 use anabranch_testbed::netns::{Entered, Namespace};
 use anabranch_testbed::pins::PinFolder;
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
+use aya::include_bytes_aligned;
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData};
-use aya::{Pod, include_bytes_aligned};
 
 use crate::model::{self, Chosen, Entry, Key, Model, Outcome, Packet};
 use crate::transcript::{SERVERS, SLOTS, place};
@@ -53,17 +54,6 @@ const STATE: [&str; 11] = [
     "service_gauges",
     "service_full",
 ];
-
-/// As in `bpf/lib/packet/ambient.h`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Ambient {
-    now_ns: u64,
-    random: u64,
-}
-
-// SAFETY: two numbers of 64 bits, without padding.
-unsafe impl Pod for Ambient {}
 
 fn endpoint(family: Family, v4: [u8; 4], v6: [u16; 8], port: u16) -> SocketAddr {
     let address = match family {
@@ -140,8 +130,7 @@ pub struct Loaded {
     sweeper: Sweeper,
     state: Vec<RawMap>,
     connections: [RawMap; 2],
-    counters: RawMap,
-    counted: Vec<u64>,
+    counters: Counters,
     /// How often each reason was counted, by its name.
     pub reached: BTreeMap<&'static str, u32>,
     gauges: Array<MapData, ServiceGauges>,
@@ -172,8 +161,10 @@ impl Loaded {
                 .map(|name| raw(name))
                 .collect::<Result<_, _>>()?,
             connections: [raw("connections")?, raw("direct_connections")?],
-            counters: raw("service_reasons")?,
-            counted: vec![0; anabranch_policy::service_reasons().len()],
+            counters: Counters::open(
+                &maps.join("service_reasons"),
+                anabranch_policy::service_reasons().len(),
+            )?,
             reached: BTreeMap::new(),
             gauges: Map::Array(array("service_gauges")?).try_into()?,
             full: Map::Array(array("service_full")?).try_into()?,
@@ -320,17 +311,10 @@ impl Loaded {
 
     /// The one that was counted since this was last asked.
     fn reason(&mut self) -> Result<&'static str> {
-        let (counted, mut rose) = (&mut self.counted, Vec::new());
-        self.counters.for_each(|key, value| {
-            let number = u32::from_ne_bytes(key.try_into().expect("a number")) as usize;
-            let cpus = value.chunks_exact(8);
-            let cpus = cpus.map(|cpu| u64::from_ne_bytes(cpu.try_into().expect("8 bytes")));
-            let now = cpus.sum();
-            let before = std::mem::replace(&mut counted[number], now);
-            rose.extend((before..now).map(|_| number));
-        })?;
-        let one: [usize; 1] = rose.try_into().ok().context("a packet has one reason")?;
-        let name = anabranch_policy::service_reasons()[one[0]].name;
+        let [(one, 1)] = self.counters.rose()?[..] else {
+            bail!("a packet has one reason");
+        };
+        let name = anabranch_policy::service_reasons()[one].name;
         *self.reached.entry(name).or_default() += 1;
         Ok(name)
     }
