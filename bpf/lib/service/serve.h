@@ -141,8 +141,6 @@ static __always_inline __u32 open_translated(struct __sk_buff *skb, struct servi
 /* Opens the connection of a packet. Returns 0, or the reason why it was not opened. */
 static __noinline __u32 open_connection(struct __sk_buff *skb, struct service_room *room, __u32 service)
 {
-	if (is_opening(&room->packet) && is_client_full(service, &room->key))
-		return AB_SERVICE_REASON_CLIENT_FULL;
 	__u32 bad = may_open(room, service) ?: take_server(room, service);
 	if (bad)
 		return bad;

@@ -97,6 +97,8 @@ static __always_inline __u32 may_open(const struct service_room *room, __u32 ser
 {
 	if (!is_opening(&room->packet))
 		return AB_SERVICE_REASON_NO_CONNECTION;
+	if (is_client_full(service, &room->key))
+		return AB_SERVICE_REASON_CLIENT_FULL;
 	return gets_entry(room, service) ? 0 : AB_SERVICE_REASON_TOO_MANY;
 }
 

@@ -118,7 +118,8 @@ impl ServerId {
 pub struct Services {
     object: Object,
     answers: Answers,
-    written: HashMap<(u32, Virtual), Answering>,
+    /// What is written of the servers at an address.
+    written: HashMap<abi::Addr, HashMap<(u32, Virtual), Answering>>,
     pins: PathBuf,
     instance: PathBuf,
 }
@@ -180,10 +181,11 @@ impl Services {
                 self.answers.set_server((id, place), answering);
             }
         }
-        let written: Result<_, MapError> = (self.object.answers.iter())
-            .map(|entry| entry.map(|(key, value)| ((key.prefix_len(), key.data()), value)))
-            .collect();
-        self.written = written.map_err(Error::map("service_answers"))?;
+        for entry in self.object.answers.iter() {
+            let (key, value) = entry.map_err(Error::map("service_answers"))?;
+            let here = self.written.entry(key.data().address).or_default();
+            here.insert((key.prefix_len(), key.data()), value);
+        }
         Ok(())
     }
 
@@ -214,28 +216,19 @@ impl Services {
         let failed = || Error::map("service_answers");
         for server in servers {
             let wanted = self.answers.entries(server);
-            let address = abi::Addr::from(server);
-            let here = self
-                .written
-                .keys()
-                .filter(|(_, key)| key.address == address);
-            let gone: Vec<_> = here
-                .filter(|key| !wanted.contains_key(key))
-                .copied()
-                .collect();
-            for key in gone {
-                let removed = self.object.answers.remove(&Key::new(key.0, key.1));
+            let answers = &mut self.object.answers;
+            let written = self.written.entry(server.into()).or_default();
+            let gone = written.keys().filter(|key| !wanted.contains_key(key));
+            for key in gone.copied().collect::<Vec<_>>() {
+                let removed = answers.remove(&Key::new(key.0, key.1));
                 absent(removed).map_err(failed())?;
-                self.written.remove(&key);
+                written.remove(&key);
             }
             for (key, value) in wanted {
-                if self.written.get(&key) != Some(&value) {
-                    let set = self
-                        .object
-                        .answers
-                        .insert(&Key::new(key.0, key.1), value, 0);
+                if written.get(&key) != Some(&value) {
+                    let set = answers.insert(&Key::new(key.0, key.1), value, 0);
                     set.map_err(failed())?;
-                    self.written.insert(key, value);
+                    written.insert(key, value);
                 }
             }
         }
