@@ -22,6 +22,8 @@ mod roles;
 mod routed;
 mod scale;
 mod services;
+#[path = "../common/serving.rs"]
+mod serving;
 mod troubles;
 
 use std::collections::BTreeSet;

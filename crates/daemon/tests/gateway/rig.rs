@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anabranch_api::{FlowRow, GatewayStatus, LinkState, LinkStatus, Request, Response, Status};
+use anabranch_api::{FlowRow, GatewayStatus, LinkState, LinkStatus, Request, Response};
 use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Namespace};
 
@@ -406,13 +406,6 @@ fn number(device: &str) -> usize {
 }
 
 impl Daemon {
-    pub fn instance_status(&self) -> Status {
-        match self.call(&Request::Status) {
-            Response::Status(status) => *status,
-            other => panic!("{other:?}"),
-        }
-    }
-
     pub fn status(&self) -> GatewayStatus {
         let status = self.instance_status();
         *status.gateway.expect("a gateway")

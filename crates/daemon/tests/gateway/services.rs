@@ -17,6 +17,7 @@ use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 
 use crate::rig::*;
+use crate::serving::{cut_power, servers, web_server};
 
 mod names;
 mod operated;
@@ -28,7 +29,6 @@ anabranch_testbed::in_both_families!(
     a_service_stands_before_the_gateway_by_clsact_too,
     an_endpoint_among_the_ports_of_a_link_is_refused,
     a_server_that_does_not_answer_gets_no_connections_until_it_does,
-    a_server_that_dies_under_load_gets_no_connection_after_a_second,
     clients_of_a_machine_that_died_are_told_and_no_others,
     a_client_whom_no_server_answers_takes_none_out_of_use,
     who_is_drained_keeps_its_connections_and_gets_no_more,
@@ -159,22 +159,16 @@ impl Site {
         stream
     }
 
-    /// The server falls silent. Its cable stays, as that of a switch would.
     fn cut_power(&self, number: u8) {
-        let server = &self.servers[usize::from(number)];
-        let drop = ["input", "output"].map(|hook| {
-            format!("chain {hook} {{ type filter hook {hook} priority 0; policy drop; }}")
-        });
-        let rules = format!("table inet power {{\n{}\n}}", drop.join("\n"));
-        server.nft(&rules).unwrap();
+        cut_power(&self.servers[usize::from(number)]);
     }
 
     /// Asks for pages one by one, each by a connection of its own.
     fn curl(&self) -> Child {
-        self.curl_pages(PAGES, &[])
+        self.curl_pages(PAGES)
     }
 
-    fn curl_pages(&self, pages: usize, more: &[&str]) -> Child {
+    fn curl_pages(&self, pages: usize) -> Child {
         let mut command = Command::new("curl");
         let url = format!("http://{}/[1-{pages}]", self.vip());
         command
@@ -188,33 +182,20 @@ impl Site {
                 "5",
             ])
             .args(["-H", "Connection: close", &url])
-            .args(more)
             .stdout(Stdio::piped());
         self.rig.internet.spawn(command).unwrap()
     }
 }
 
-/// It says which server it is.
+/// Web server that says which server it is, and has a long page.
 fn nginx(server: &Namespace, folder: &Path, at: SocketAddr) -> Child {
     std::fs::create_dir(folder).unwrap();
-    let text = format!(
-        "daemon off; master_process off; pid nginx.pid; error_log stderr;
-         events {{}}
-         http {{
-             access_log off;
-             client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-             server {{ listen {at}; location / {{ return 200 '{at}'; }} location /long {{ root {}; }} }}
-         }}",
+    std::fs::write(folder.join("long"), vec![7; LONG_PAGE]).unwrap();
+    let pages = format!(
+        "location / {{ return 200 '{at}'; }} location /long {{ root {}; }}",
         folder.display()
     );
-    std::fs::write(folder.join("long"), vec![7; LONG_PAGE]).unwrap();
-    let file = folder.join("nginx.conf");
-    std::fs::write(&file, text).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(folder).arg("-c").arg(&file);
-    let child = server.spawn(command).unwrap();
-    until("nginx listens", || server.connect(at, DEADLINE).is_ok());
-    child
+    web_server(server, folder, at, &pages)
 }
 
 /// It gives its own address for any name. The check asks for one of IPv4.
@@ -242,15 +223,6 @@ fn said(mut program: Child) -> String {
     std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
     assert_eq!(program.wait(DEADLINE).unwrap(), Some(Exit::Code(0)));
     said
-}
-
-fn servers(daemon: &Daemon, service: &str) -> Vec<ServerStatus> {
-    let status = daemon.instance_status();
-    let services = status.services.expect("services");
-    let mut all = services.services.into_iter();
-    all.find(|one| one.name == service)
-        .expect("a service")
-        .servers
 }
 
 fn opened(daemon: &Daemon) -> u64 {
@@ -403,33 +375,6 @@ fn checks_pass(daemon: &Daemon) {
             |server: &ServerStatus| server.check.as_ref().is_some_and(|one| one.state == "up");
         servers(daemon, "web").iter().all(is_up)
     });
-}
-
-/// A process that ends refuses connections; a machine that ends is silent.
-fn a_server_that_dies_under_load_gets_no_connection_after_a_second(family: Family) {
-    let site = Site::new(family);
-    let daemon = site.rig.start_up();
-    checks_pass(&daemon);
-    let _load = site.curl_pages(1_000_000, &["--parallel", "--parallel-immediate"]);
-    let loaded = |more| {
-        let before = opened(&daemon);
-        until("connections are opened", || opened(&daemon) > before + more);
-    };
-    let dies: [fn(&Site); 2] = [
-        |site| site._nginx[0].signal(Signal::SIGKILL),
-        |site| site.cut_power(1),
-    ];
-    for (server, die) in dies.into_iter().enumerate() {
-        loaded(100);
-        die(&site);
-        let took = until("it is out of use", || !is_usable(&daemon, "web", server));
-        assert!(took < Duration::from_secs(1), "{took:?}");
-        let of_dead = || servers(&daemon, "web")[server].opened;
-        let given = of_dead();
-        loaded(100);
-        assert_eq!(of_dead(), given);
-    }
-    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
 fn clients_of_a_machine_that_died_are_told_and_no_others(family: Family) {

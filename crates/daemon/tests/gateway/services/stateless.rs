@@ -20,7 +20,7 @@ fn pages_come_without_entries_above_the_limit(family: Family) {
     let site = Site::new(family);
     site.write_with(SERVERS, "unknown = \"hash\"\ninsert_limit = 1\n");
     let daemon = site.rig.start_up();
-    let said = said(site.curl_pages(PAGES / 5, &[]));
+    let said = said(site.curl_pages(PAGES / 5));
     let right = said.lines().filter(|line| *line == "200").count();
     assert_eq!(right, PAGES / 5, "{said}");
     let entries = opened(&daemon);
