@@ -175,15 +175,15 @@ static __always_inline void forget_direct(const struct ab_flow_key *key, struct 
 	bpf_map_delete_elem(&direct_connections, key);
 }
 
-/* Writes the hash of the packet's client into the request. */
+/* Writes the hash of the connection of room->key into the request. */
 __noinline int hash_client(const struct ab_choice *now, __u32 service)
 {
 	struct service_room *room = service_room();
 	const struct ab_secret *secret = bpf_map_lookup_elem(&service_secrets, &service);
 	if (!room || !secret || !now)
 		return -1;
-	const struct packet *p = &room->packet;
-	room->request.hash = ab_client_hash(now, secret, &p->src, &p->dst, p->sport, p->dport);
+	const struct ab_flow_key *key = &room->key;
+	room->request.hash = ab_client_hash(now, secret, &key->remote, &key->local, key->remote_port, key->local_port);
 	return 0;
 }
 

@@ -8,7 +8,7 @@
 #define ANABRANCH_SERVICE_ERROR_H
 
 #include "../packet/quote.h"
-#include "forward.h"
+#include "stateless.h"
 
 /* An embedded segment may be this far from the numbers that its connection has reached. */
 #define ERROR_WINDOW (1 << 20)
@@ -22,39 +22,77 @@ static __always_inline int is_under_way(struct __sk_buff *skb, struct packet *p,
 	return icmp_sum_holds(skb, p);
 }
 
-static __always_inline __u32 counted_as_error(__u32 reason)
+/* Sends an error about what the server at this place has sent. */
+static __noinline __u32 send_error_to_server(struct __sk_buff *skb, struct packet *p, const struct quote *q,
+					     __u32 place, __u32 is_direct)
 {
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	if (!server || (!is_direct && rewrite_quote(skb, p, INBOUND, &server->address, server->port ?: q->sport)))
+		return AB_SERVICE_REASON_UNSENT;
+	__u32 reason = send_to_server(skb, p, place, is_direct);
 	return reason == AB_SERVICE_REASON_TO_SERVER ? AB_SERVICE_REASON_ERROR_TO_SERVER : reason;
 }
 
 /* ... directly: the numbers of its segments only the server knows. */
-static __noinline __u32 error_to_direct(struct __sk_buff *skb, struct service_room *room)
+static __noinline __u32 error_to_direct(struct __sk_buff *skb, struct service_room *room, const struct quote *q)
 {
-	struct packet *p = &room->packet;
 	room->key.side = AB_SIDE_DIRECT;
 	const struct ab_direct *entry = find_direct(&room->key);
 	if (!entry)
 		return AB_SERVICE_REASON_NOT_OURS;
-	if (!icmp_sum_holds(skb, p))
+	if (!icmp_sum_holds(skb, &room->packet))
 		return AB_SERVICE_REASON_BAD_ERROR;
-	return counted_as_error(send_to_server(skb, p, place_of_direct(entry), 1));
+	return send_error_to_server(skb, &room->packet, q, place_of_direct(entry), 1);
+}
+
+/* ... without an entry: to where the hash leads what the client sends. */
+static __noinline __u32 error_to_hashed(struct __sk_buff *skb, struct service_room *room, const struct quote *q)
+{
+	struct ab_virtual_key at = endpoint_key(q->proto, &q->src, q->sport);
+	const __u32 *service = bpf_map_lookup_elem(&virtuals, &at);
+	const struct ab_service_settings *set = service ? bpf_map_lookup_elem(&service_settings, service) : NULL;
+	if (!set || !goes_by_rows(set))
+		return AB_SERVICE_REASON_NOT_OURS;
+	__u32 number = *service, target = server_by_hash(number);
+	is_of_former(room, set, number, &target);
+	__u32 place = AB_SERVER_PLACE(number % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	if (target >= AB_MAX_TARGETS || !server)
+		return AB_SERVICE_REASON_NOT_OURS;
+	if (!icmp_sum_holds(skb, &room->packet))
+		return AB_SERVICE_REASON_BAD_ERROR;
+	return send_error_to_server(skb, &room->packet, q, place, !!(server->flags & AB_SERVER_DIRECT));
 }
 
 /* An error about what a server sent to its client. */
 static __noinline __u32 error_to_server(struct __sk_buff *skb, struct service_room *room, const struct quote *q)
 {
-	struct packet *p = &room->packet;
 	make_connection_key(&room->key, q->proto, AB_SIDE_NAT, &q->src, q->sport, &q->dst, q->dport);
 	const struct ab_connection *entry = find_connection(&room->key);
 	if (!entry)
-		return error_to_direct(skb, room);
-	if (!is_under_way(skb, p, q, entry->end))
+		return error_to_direct(skb, room, q);
+	if (!is_under_way(skb, &room->packet, q, entry->end))
 		return AB_SERVICE_REASON_BAD_ERROR;
-	__u32 place = place_of(entry);
-	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
-	if (!server || rewrite_quote(skb, p, INBOUND, &server->address, server->port ?: q->sport))
+	return send_error_to_server(skb, &room->packet, q, place_of(entry), 0);
+}
+
+/* An error about what a client sent, without an entry, to a server's endpoint. The numbers of its segments only the client knows. */
+static __noinline __u32 error_to_unknown_client(struct __sk_buff *skb, struct service_room *room, const struct quote *q,
+						const struct ab_answering *answering)
+{
+	struct packet *p = &room->packet;
+	__u32 ifindex = way_without_entry(skb, room, answering, q->proto, (__u32)q->dport << 16 | q->sport);
+	if (!ifindex)
+		return AB_SERVICE_REASON_NOT_OURS;
+	if (!icmp_sum_holds(skb, p))
+		return AB_SERVICE_REASON_BAD_ERROR;
+	__u32 bad = fit_way(skb, p, ifindex);
+	if (bad)
+		return bad;
+	if (rewrite_quote(skb, p, OUTBOUND, &room->key.local, room->key.local_port))
 		return AB_SERVICE_REASON_UNSENT;
-	return counted_as_error(send_to_server(skb, p, place, 0));
+	__u32 reason = send_by_route(skb, room, ifindex, p->sport);
+	return reason == AB_SERVICE_REASON_ALIASED ? AB_SERVICE_REASON_ERROR_TO_CLIENT : reason;
 }
 
 /* An error about what a client sent to its server. Its source becomes the virtual address, as no other is known to the client. */
@@ -67,7 +105,7 @@ static __noinline __u32 error_to_client(struct __sk_buff *skb, struct service_ro
 		return AB_SERVICE_REASON_NOT_OURS;
 	const struct ab_connection *entry = find_answered(room, answering, &at.virtual, &q->src, q->sport);
 	if (!entry)
-		return AB_SERVICE_REASON_NOT_OURS;
+		return error_to_unknown_client(skb, room, q, answering);
 	if (!is_under_way(skb, p, q, entry->ack))
 		return AB_SERVICE_REASON_BAD_ERROR;
 	if (rewrite_quote(skb, p, OUTBOUND, &room->key.local, room->key.local_port))
@@ -84,7 +122,9 @@ static __always_inline __u32 serve_error(struct __sk_buff *skb, struct service_r
 	if (!q || is_fragment(p) || read_quote(skb, p, q) || !is_same_addr(&p->dst, &q->src))
 		return AB_SERVICE_REASON_NOT_OURS;
 	__u32 reason = error_to_client(skb, room, q);
-	return reason == AB_SERVICE_REASON_NOT_OURS ? error_to_server(skb, room, q) : reason;
+	if (reason == AB_SERVICE_REASON_NOT_OURS)
+		reason = error_to_server(skb, room, q);
+	return reason == AB_SERVICE_REASON_NOT_OURS ? error_to_hashed(skb, room, q) : reason;
 }
 
 #endif

@@ -27,7 +27,7 @@ static __always_inline int goes_by_rows(const struct ab_service_settings *set)
 	return set->unknown == AB_UNKNOWN_HASH || set->unknown == AB_UNKNOWN_PEER;
 }
 
-/* Where the hash of room->packet leads among the servers that take new connections, or AB_NO_TARGET, and why in room->unserved. */
+/* Where the hash of room->key leads among the servers that take new connections, or AB_NO_TARGET, and why in room->unserved. */
 __noinline int server_by_hash(__u32 service)
 {
 	struct service_room *room = service_room();
@@ -167,32 +167,48 @@ static __always_inline int answers_without_entry(const struct ab_alias *as)
 	return !as->is_direct && set && goes_by_rows(set);
 }
 
-/* Sends a packet of a server for which there is no entry to its client, as if it came from the virtual endpoint. */
-static __noinline __u32 answer_without_entry(struct __sk_buff *skb, struct service_room *room,
-					     const struct ab_answering *answering)
+/* Finds the way to the client of a server's packet, or of an error about one, for which there is no entry. `ports`: the server's, above
+ * the client's. The key is then in room->key. Returns the device's number, or 0 if it is left to the host. */
+static __noinline __u32 way_without_entry(struct __sk_buff *skb, struct service_room *room,
+					  const struct ab_answering *answering, __u8 proto, __u32 ports)
 {
 	struct packet *p = &room->packet;
 	struct stateless_room *beside = stateless_room();
 	const struct ab_alias *as = &answering->alias[0];
 	if (!beside || !answers_without_entry(as))
-		return AB_SERVICE_REASON_NOT_OURS;
-	__be16 port = as->port ?: p->sport;
-	make_connection_key(&room->key, p->proto, AB_SIDE_NAT, &as->address, port, &p->dst, p->dport);
+		return 0;
+	make_connection_key(&room->key, proto, AB_SIDE_NAT, &as->address, as->port ?: ports >> 16, &p->dst, ports);
 	/* The client talks to another server. */
-	if (find_connection(&room->key))
-		return AB_SERVICE_REASON_NOT_OURS;
-	__u32 ifindex = find_way(skb, p, &as->address, beside);
-	if (!ifindex)
-		return AB_SERVICE_REASON_NOT_OURS;
-	if (p->ttl <= 1)
-		return AB_SERVICE_REASON_TTL;
-	__u32 bad = begin_datagram(p) ?: fit_device(skb, p, ifindex, 0);
-	if (bad)
-		return bad;
-	if (fit_mss(skb, p, ifindex) || rewrite_packet(skb, p, OUTBOUND, &as->address, port) ||
+	return find_connection(&room->key) ? 0 : find_way(skb, p, &as->address, beside);
+}
+
+/* Makes a packet fit the way that was found. Returns 0, or the reason why it goes no further. */
+static __always_inline __u32 fit_way(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
+{
+	return p->ttl <= 1 ? AB_SERVICE_REASON_TTL : fit_device(skb, p, ifindex, 0);
+}
+
+/* Sends a packet by the way that was found, as if it came from the virtual endpoint. A function of its own, to save stack. */
+static __noinline __u32 send_by_route(struct __sk_buff *skb, struct service_room *room, __u32 ifindex, __u32 port)
+{
+	struct packet *p = &room->packet;
+	struct stateless_room *beside = stateless_room();
+	if (!beside || fit_mss(skb, p, ifindex) || rewrite_packet(skb, p, OUTBOUND, &room->key.local, port) ||
 	    send_to_neighbour(skb, p->l3, ifindex, &beside->next_hop))
 		return AB_SERVICE_REASON_UNSENT;
 	return AB_SERVICE_REASON_ALIASED;
+}
+
+/* Sends a packet of a server for which there is no entry to its client. */
+static __noinline __u32 answer_without_entry(struct __sk_buff *skb, struct service_room *room,
+					     const struct ab_answering *answering)
+{
+	struct packet *p = &room->packet;
+	__u32 ifindex = way_without_entry(skb, room, answering, p->proto, (__u32)p->sport << 16 | p->dport);
+	if (!ifindex)
+		return AB_SERVICE_REASON_NOT_OURS;
+	__u32 bad = begin_datagram(p) ?: fit_way(skb, p, ifindex);
+	return bad ?: send_by_route(skb, room, ifindex, room->key.local_port);
 }
 
 #endif

@@ -326,6 +326,96 @@ fn a_server_that_answers_itself_gets_packets_without_an_entry_as_they_are() {
     }
 }
 
+/// About a packet that the client was sent, and about one that the server was.
+fn errors(family: Family, server: SocketAddr, port: u16, proto: Protocol) -> [Ip; 2] {
+    let (from, to) = (client(family, port), web(family));
+    let segment = |from, to| match proto {
+        Protocol::Tcp => tcp(from, to, "A", 7, 9).payload(&[7; 40]).ip(),
+        Protocol::Udp => udp(from, to, &[7; 40]),
+    };
+    let [told, asked] = [segment(to, from), segment(from, server)].map(|ip| ip.packet());
+    let word = [0, 0, 5, 20];
+    [
+        icmp(router(family), to.ip(), too_big(family), word, &told),
+        icmp(server.ip(), from.ip(), unreachable(family), [0; 4], &asked),
+    ]
+}
+
+#[test]
+fn errors_about_packets_without_an_entry_reach_the_ends_that_sent_them() {
+    for (family, proto) in Family::ALL
+        .into_iter()
+        .flat_map(|family| [Protocol::Tcp, Protocol::Udp].map(|proto| (family, proto)))
+    {
+        let mut rig = Rig::without_entries(Unknown::Hash);
+        rig.listen(&[proto]);
+        let mut met = BTreeSet::new();
+        for port in 4000..4020 {
+            let (from, to) = (client(family, port), web(family));
+            let server = Rows::of(family, &[0, 1, 2]).server(from, to);
+            let [of_server, of_client] = errors(family, server, port, proto);
+            let seen = rig.sends_without_entry(of_server.frame(), "error-to-server");
+            let ends = (seen.src().ip(), seen.dst().ip());
+            assert_eq!(ends, (router(family), server.ip()), "{port}");
+            assert_eq!(seen.icmp(), (too_big(family), [0, 0, 5, 20]));
+            assert_eq!((quote(&seen).src(), quote(&seen).dst()), (server, from));
+            let seen = rig.sends_without_entry(of_client.frame(), "error-to-client");
+            assert_eq!((seen.src().ip(), seen.dst().ip()), (to.ip(), from.ip()));
+            assert_eq!(seen.icmp(), (unreachable(family), [0; 4]));
+            assert_eq!((quote(&seen).src(), quote(&seen).dst()), (from, to));
+            met.insert(server);
+        }
+        assert_eq!(met.len(), usize::from(SERVERS), "{met:?}");
+        assert_eq!(rig.entries(), 0);
+    }
+}
+
+#[test]
+fn errors_without_an_entry_follow_the_former_owner_of_a_row_and_to_direct_servers_go_as_they_are() {
+    for family in Family::ALL {
+        let mut rig = Rig::without_entries(Unknown::Peer);
+        let before = Rows::of(family, &[0, 1, 2]);
+        rig.choose_among(family, &[0, 1]);
+        rig.change_rows(family, &[0, 1]);
+        let moved =
+            |port: &u16| before.server(client(family, *port), web(family)) == server(family, 2);
+        let port = (4000..4100).find(moved).expect("a third of them");
+        let [of_server, _] = errors(family, server(family, 2), port, Protocol::Tcp);
+        let seen = rig.sends_without_entry(of_server.frame(), "error-to-server");
+        assert_eq!(seen.dst().ip(), server(family, 2).ip());
+        rig.change_server(family, 2, |server| server.forwarding = Forwarding::Direct);
+        let (ran, reason) = rig.send(&of_server.frame());
+        assert_eq!(reason, "error-to-server");
+        assert_eq!(ran.packet[14..], of_server.packet());
+    }
+}
+
+#[test]
+fn errors_without_an_entry_that_are_wrong_or_of_others_go_nowhere() {
+    for family in Family::ALL {
+        let mut rig = Rig::without_entries(Unknown::Hash);
+        let from = client(family, 4000);
+        let server = Rows::of(family, &[0, 1, 2]).server(from, web(family));
+        for mut broken in errors(family, server, 4000, Protocol::Tcp) {
+            broken.body[2] ^= 1;
+            let (ran, reason) = rig.send(&broken.frame());
+            assert_eq!((ran.action, reason.as_str()), (TC_ACT_SHOT, "bad-error"));
+        }
+        // The client's connection has an entry, to a server of its own.
+        let own = rig.establish(from, web(family));
+        let other = (0..SERVERS).map(|number| self::server(family, number));
+        let other = other.into_iter().find(|one| *one != own).expect("three");
+        let [_, of_client] = errors(family, other, 4000, Protocol::Tcp);
+        rig.passes(&of_client.frame(), "not-ours");
+        for says in [Unknown::Host, Unknown::Drop] {
+            let mut rig = Rig::without_entries(says);
+            for error in errors(family, server, 4000, Protocol::Tcp) {
+                rig.passes(&error.frame(), "not-ours");
+            }
+        }
+    }
+}
+
 #[test]
 fn answers_that_are_not_for_clients_without_an_entry_are_left_alone() {
     let mut rig = Rig::without_entries(Unknown::Hash);
