@@ -126,6 +126,33 @@ fn fragments_follow_the_first_of_their_datagram() {
     }
 }
 
+/// With destination options between its fragment header and the segment, so that fragments name these in place of the protocol.
+fn optional(mut ip: Ip) -> Ip {
+    let options = [ip.header.protocol.0, 0, 1, 4, 0, 0, 0, 0];
+    ip.body = [&options[..], &ip.body].concat();
+    ip.header.protocol = IpNumber::IPV6_DESTINATION_OPTIONS;
+    ip.id(7)
+}
+
+#[test]
+fn datagrams_of_two_protocols_with_one_id_behind_the_same_options_are_each_their_own() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Tcp, Protocol::Udp]);
+    let (from, to) = (client(Family::V6, 4000), web(Family::V6));
+    rig.establish(from, to);
+    let of_tcp = optional(tcp(from, to, "A", 2, 101).payload(&[7; 1988]).ip());
+    let of_udp = optional(udp(from, to, &[9; 2000]));
+    for (unfinished, whole) in [(&of_udp, &of_tcp), (&of_tcp, &of_udp)] {
+        rig.client_sends_frame(unfinished.fragment(0, 1440).frame());
+        let pieces = [(0, 1440), (1440, 2016)]
+            .map(|(at, end)| rig.client_sends_frame(whole.fragment(at, end).frame()));
+        assert_eq!(
+            reassemble(&pieces).payload(),
+            read(&whole.frame()).payload()
+        );
+    }
+}
+
 #[test]
 fn fragments_that_overlap_end_their_datagram() {
     let mut rig = Rig::new();
