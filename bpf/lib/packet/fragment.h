@@ -137,6 +137,7 @@ static __always_inline int is_over(const struct ab_fragment *f, const struct pac
 AB_MAP(fragment_order, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_early_key, struct ab_fragment_name, 0);
 
 struct fragment_room {
+	struct ab_fragment_key key;  /* of the packet's datagram */
 	struct ab_early_key place;   /* place of the datagram among its source's */
 	struct ab_fragment datagram; /* about to begin */
 	struct ab_fragment_name name;
@@ -144,8 +145,9 @@ struct fragment_room {
 };
 AB_SCRATCH(fragment_room, struct fragment_room)
 
-static __always_inline int take_place(struct fragment_room *room, const struct ab_fragment_key *key)
+static __always_inline int take_place(struct fragment_room *room)
 {
+	const struct ab_fragment_key *key = &room->key;
 	struct ab_early_key *place = &room->place;
 	place->src = key->src;
 	place->place = 0;
@@ -175,20 +177,19 @@ static __always_inline __u32 fragment_at(const struct packet *p)
 /* Writes the ports and transport of its datagram, and its id on the link, to `p`. Returns 0, or the reason to drop. */
 __noinline int learn_fragment(struct packet *p, __u32 side)
 {
-	if (!p)
+	struct fragment_room *room = fragment_room();
+	if (!p || !room)
 		return AB_REASON_MALFORMED;
-	struct ab_fragment_key key = {
+	struct ab_fragment_key *key = &room->key;
+	*key = (struct ab_fragment_key){
 		.src = p->src, .dst = p->dst, .id = p->id, .proto = fragment_proto(p), .side = side
 	};
 	__u32 payload = p->length - fragment_at(p);
 	__u32 start = p->fragment & IP_OFFSET_MASK, end = start + (payload + 7) / 8;
-	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);
+	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, key);
 	__u64 now = tick_ns();
 	/* With other headers before it, datagrams of two protocols may have one key. */
 	if (start == 0 && (!f || f->proto != p->proto || is_over(f, p, now))) {
-		struct fragment_room *room = fragment_room();
-		if (!room)
-			return AB_REASON_FRAGMENT_ORPHAN;
 		struct ab_fragment *fresh = &room->datagram;
 		__builtin_memset(fresh, 0, sizeof(*fresh));
 		fresh->sport = p->sport;
@@ -197,9 +198,9 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 		fresh->new_id = side == AB_SIDE_LAN ? draw() : p->id;
 		fresh->seen_ns = now;
 		if (!f)
-			take_place(room, &key);
-		bpf_map_update_elem(&fragments, &key, fresh, BPF_ANY);
-		f = bpf_map_lookup_elem(&fragments, &key);
+			take_place(room);
+		bpf_map_update_elem(&fragments, key, fresh, BPF_ANY);
+		f = bpf_map_lookup_elem(&fragments, key);
 	}
 	if (!f)
 		return AB_REASON_FRAGMENT_ORPHAN;
