@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anabranch_config::either::table;
 use anabranch_config::{BadInput, Either, Source, Span, read_either};
 use anabranch_core::ServerAt;
-use anabranch_core::checks::{Check, Test};
+use anabranch_core::checks::{Check, ProbeTarget, Test};
 use serde::Deserialize;
 use serde::de::{Error, MapAccess};
 
@@ -225,7 +225,7 @@ pub(super) struct ServiceCheckTable(WholeCheckTable);
 struct WholeCheckTable {
     ask: Option<String>,
     command: Option<Vec<String>>,
-    port: Option<u16>,
+    port: Option<u32>,
     expect: Option<ExpectTable>,
     host: Option<String>,
     certificate: Option<String>,
@@ -311,15 +311,36 @@ impl ServiceCheckTable {
         (asked, called): (&str, u16),
     ) -> Result<ServerCheck, BadInput> {
         let Self(table) = self;
+        let check = table.check(source, name, (asked, called))?;
+        let port = table.port(check.as_ref());
+        let bad = |problem| source.bad(&[SERVICE, name, "check", "port"], problem);
         Ok(ServerCheck {
-            check: table.check(source, name, (asked, called))?,
-            port: table.port,
+            check,
+            port: port.map_err(bad)?,
             called,
         })
     }
 }
 
 impl WholeCheckTable {
+    /// Where the check asks, if not where clients are sent.
+    fn port(&self, check: Option<&Check>) -> Result<Option<u16>, &'static str> {
+        let Some(port) = self.port else {
+            return Ok(None);
+        };
+        let mut tests = check.iter().flat_map(|check| &check.tests);
+        let asks_at_port = |test: &Test| matches!(test, Test::Target(target) if !matches!(target, ProbeTarget::Icmp(_)));
+        if !tests.any(asks_at_port) {
+            return Err(
+                "it is for checks that ask at a port: \"tcp\", \"dns\", pages; leave it out",
+            );
+        }
+        match u16::try_from(port) {
+            Ok(port @ 1..) => Ok(Some(port)),
+            _ => Err("1 to 65535 are allowed"),
+        }
+    }
+
     /// The check of any server, read as one of a link's is.
     fn check(
         &self,

@@ -292,6 +292,34 @@ fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
             "service.web.check.ask = \"http:health\": write \"tcp\"",
         ),
         (
+            format!("{WEB}check = {{ ask = \"tcp\", port = 0 }}\n{DEVICES}"),
+            "service.web.check.port = 0: 1 to 65535 are allowed",
+        ),
+        (
+            format!("{WEB}check = {{ ask = \"tcp\", port = 70000 }}\n{DEVICES}"),
+            "service.web.check.port = 70000: 1 to 65535 are allowed",
+        ),
+        (
+            format!("{WEB}check = {{ ask = \"icmp\", port = 80 }}\n{DEVICES}"),
+            "service.web.check.port = 80: it is for checks that ask at a port",
+        ),
+        (
+            format!("{WEB}check = {{ command = [\"/bin/true\"], port = 80 }}\n{DEVICES}"),
+            "service.web.check.port = 80: it is for checks that ask at a port",
+        ),
+        (
+            with(
+                server,
+                &format!(
+                    "{:?}",
+                    (0..=256)
+                        .map(|port| format!("10.0.0.11:{}", port + 1))
+                        .collect::<Vec<_>>()
+                ),
+            ),
+            "257 servers; at most 256 are allowed",
+        ),
+        (
             format!("{WEB}check = {{ interval = \"1ms\" }}\n{DEVICES}"),
             "service.web.check.interval = \"1ms\": a time from 200ms",
         ),
