@@ -65,7 +65,8 @@ struct ab_server {
 
 /*
  * What the connections of a server show of it. It keeps somebody waiting while `asked_ns` is after `heard_ns`. Others can bring this
- * about too, by SYNs that never reach the server, so it is a reason to test the server and no proof.
+ * about too, by SYNs that never reach the server, so it is a reason to test the server and no proof. A server that answers clients
+ * itself is asked by SYNs alone, and heard when a client goes on from its own.
  */
 struct ab_evidence {
 	__u64 asked_ns; /* a SYN or data was sent to it; like the next at clock-tick resolution */

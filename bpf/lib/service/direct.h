@@ -10,7 +10,7 @@
 #include "passing.h"
 
 /* Follows a connection by a packet of its client. */
-static __always_inline void follow_directly(struct __sk_buff *skb, struct service_room *room, struct ab_direct *entry)
+static __noinline void follow_directly(struct __sk_buff *skb, struct service_room *room, struct ab_direct *entry)
 {
 	const struct packet *p = &room->packet;
 	__u32 place = place_of_direct(entry);
@@ -24,7 +24,12 @@ static __always_inline void follow_directly(struct __sk_buff *skb, struct servic
 			return;
 		entry->end = p->end;
 	}
-	add_to_state(room, &entry->state, ab_connection_learn_direct(entry->state, p->tcp_flags), place, &entry->turn);
+	__u32 state = entry->state, learned = ab_connection_learn_direct(state, p->tcp_flags);
+	if (learned & AB_CONNECTION_ANSWERED && p->tcp_flags & AB_TCP_ACK)
+		room->signs = SIGN_HEARD;
+	else if (is_first_syn(p) && !(state & AB_CONNECTION_ANSWERED))
+		room->signs = SIGN_REPEATED;
+	add_to_state(room, &entry->state, learned, place, &entry->turn);
 }
 
 /* Writes the connection of room->direct. Returns 0, or the reason of failure. */

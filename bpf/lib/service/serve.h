@@ -197,12 +197,11 @@ static __noinline __u32 from_client(struct __sk_buff *skb, struct service_room *
 	bad = begin_datagram(p);
 	if (bad)
 		return bad;
-	if (room->key.side == AB_SIDE_DIRECT)
-		return send_to_server(skb, p, room->place, 1);
-	/* A server acknowledges whatever occupies sequence numbers. */
-	if (p->end != p->seq)
+	__u32 is_direct = room->key.side == AB_SIDE_DIRECT;
+	/* A server acknowledges whatever occupies sequence numbers. Where its answers are not seen its client shows that of a SYN alone. */
+	if (is_direct ? p->tcp_flags & AB_TCP_SYN : p->end != p->seq)
 		room->signs |= SIGN_ASKED;
-	__u32 reason = send_to_server(skb, p, room->place, 0);
+	__u32 reason = send_to_server(skb, p, room->place, is_direct);
 	if (room->signs && reason == AB_SERVICE_REASON_TO_SERVER)
 		note_signs();
 	return reason;

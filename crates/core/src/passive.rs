@@ -5,6 +5,9 @@
 //! server, because their checksum is wrong or their time to live is too short, or by segments with a server's address. So a doubt is no
 //! verdict. It has the server's check ask at once ([`Checks::suspect`](crate::checks::Checks::suspect)), which decides.
 //!
+//! Of a server that answers clients itself its answers are not seen. It counts as heard when a client goes on after its SYN, so the time
+//! that the client takes is part of what is noted.
+//!
 //! Connections are ended by more than that: by a check that fails, and by the server's silence to everybody for three seconds. An
 //! overloaded server that fails its check still acknowledges what established connections send.
 

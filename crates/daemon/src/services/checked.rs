@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anabranch_core::Family;
 use anabranch_core::checks::{Ask, AskId, Check, Health, Outcome};
 use anabranch_core::passive::Doubt;
-use anabranch_dataplane::services::{ServerId, ServiceId, Services};
+use anabranch_dataplane::services::{Forwarding, ServerId, ServiceId, Services};
 use tokio::time::Instant;
 
 use super::among::limits;
@@ -99,7 +99,9 @@ impl ServicesRole {
                     let is_silent = doubt == Doubt::Silent;
                     self.checks.suspect(self.shell.now(), &subject, is_silent);
                 }
+                // One that answers its clients itself may be heard by those that it has.
                 let is_dead = service.on_failure == OnFailure::Reset
+                    && service.forwarding == Forwarding::Nat
                     && server.passive.is_dead(now)
                     && self.checks.is_down(&subject);
                 has_changed |= is_dead != server.is_dead;

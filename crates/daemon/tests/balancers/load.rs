@@ -1,5 +1,6 @@
 //! Requests of clients while something happens to a service: a thousand a second, each over a connection of its own.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use anabranch_testbed::netns::Namespace;
 use anabranch_workload::client::{Addresses, ClientConfig, Stop, TransferEvent, run};
 use anabranch_workload::{
-    Arrival, ArrivalPlan, ClassId, Direction, Pattern, ServerId, Transfer, UserId,
+    Arrival, ArrivalPlan, ClassId, Direction, Pattern, ServerId, Transfer, TransferId, UserId,
 };
 
 use crate::common::{DEADLINE, until};
@@ -26,6 +27,8 @@ pub struct Load {
     epoch: Instant,
     stop: Stop,
     events: mpsc::Receiver<TransferEvent>,
+    /// When those began that have not ended.
+    open: BTreeMap<TransferId, f64>,
     thread: JoinHandle<Vec<Transfer>>,
 }
 
@@ -46,10 +49,11 @@ impl Load {
         let (epoch, stop) = (config.epoch, config.stop.clone());
         let (tell, events) = mpsc::channel();
         let thread = in_namespace(&site.front, move || run(&plan(), config, tell).unwrap());
-        let load = Self {
+        let mut load = Self {
             epoch,
             stop,
             events,
+            open: BTreeMap::new(),
             thread,
         };
         load.goes_on();
@@ -61,24 +65,40 @@ impl Load {
         self.epoch.elapsed().as_secs_f64()
     }
 
-    /// Waits until so many requests have ended that began from here on.
-    pub fn goes_on(&self) {
+    /// Waits until some requests have ended that began from here on.
+    pub fn goes_on(&mut self) {
         let (from, mut ended) = (self.now_s(), 0);
         until("requests are made", || {
-            let finished = self.events.try_iter().filter(|event| {
-                matches!(event, TransferEvent::Finished(transfer) if transfer.start_s > from)
-            });
-            ended += finished.count();
+            ended += self.hear(|start_s| start_s > from);
             ended > PER_SECOND as usize / 4
         });
     }
 
     /// Waits until the fate of every request is known that began until now.
-    pub fn settles(&self) {
-        let from = Instant::now();
-        until("the last have failed", || {
-            from.elapsed() > PATIENCE.mul_f64(1.1)
+    pub fn settles(&mut self) {
+        let now_s = self.now_s();
+        until("they have ended", || {
+            self.hear(|_| true);
+            self.open.values().all(|start_s| *start_s > now_s)
         });
+    }
+
+    /// Follows which requests are under way, and counts those that ended by when they began.
+    fn hear(&mut self, counts: impl Fn(f64) -> bool) -> usize {
+        let mut ended = 0;
+        for event in self.events.try_iter() {
+            match event {
+                TransferEvent::Started { id, start_s, .. } => {
+                    self.open.insert(id, start_s);
+                }
+                TransferEvent::Progress { .. } => {}
+                TransferEvent::Finished(transfer) => {
+                    self.open.remove(&transfer.id);
+                    ended += usize::from(counts(transfer.start_s));
+                }
+            }
+        }
+        ended
     }
 
     /// All requests that came to an end.

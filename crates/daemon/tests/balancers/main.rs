@@ -12,11 +12,12 @@ mod site;
 use anabranch_api::{Request, Response};
 use anabranch_core::Family;
 use anabranch_testbed::netns::Exit;
+use anabranch_workload::Transfer;
 use nix::sys::signal::Signal;
 
 use common::{Daemon, until};
 use load::Load;
-use serving::servers;
+use serving::{cut_power, servers};
 use site::{SERVERS, Site, Way};
 
 anabranch_testbed::in_both_families!(
@@ -95,14 +96,20 @@ fn changes_under_load_lose_nothing_in_a_tunnel() {
     changes_lose_nothing(Family::V4, Way::Tunnel);
 }
 
-/// A removal and its end by a reload, and another process, which loads the programs anew.
+/// A file that is refused, a removal and its end by reloads, and another process, which loads the programs anew.
 fn changes_lose_nothing(family: Family, way: Way) {
-    const ASKED: std::ops::Range<u16> = 10_000..12_000;
+    const ASKED: std::ops::Range<u16> = 10_000..11_000;
     let site = Site::new(family, way);
     let daemon = site.start(0);
     let held = site.hold(BEFORE);
-    let load = Load::begin(&site);
+    let mut load = Load::begin(&site);
     let choices = site.choices(&daemon, ASKED);
+    site.write(0);
+    match daemon.call(&Request::Reload) {
+        Response::Refused { message } if message.contains("service.web.servers = []") => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(site.choices(&daemon, ASKED), choices, "nothing has changed");
     site.write(SERVERS - 1);
     reload(&daemon);
     load.goes_on();
@@ -137,6 +144,16 @@ fn of_a_server_that_dies_only_its_own_requests_fail_through_nat() {
     only_its_own_fail(Family::V4, Way::Nat);
 }
 
+#[test]
+fn of_a_server_that_dies_only_its_own_requests_fail_where_it_answers_directly() {
+    only_its_own_fail(Family::V6, Way::Direct);
+}
+
+#[test]
+fn of_a_server_that_dies_only_its_own_requests_fail_in_a_tunnel() {
+    only_its_own_fail(Family::V4, Way::Tunnel);
+}
+
 /// How a server died under load.
 struct Death {
     number: usize,
@@ -147,15 +164,17 @@ struct Death {
     sent: u64,
 }
 
-/// A machine that ends is silent, so its clients repeat their SYNs and get other servers. A process that ends refuses connections.
+/// A process that ends refuses connections. A machine that ends is silent: clients repeat their SYNs and get other servers.
 fn only_its_own_fail(family: Family, way: Way) {
+    const SILENT: usize = 1;
     let site = Site::new(family, way);
     let daemon = site.start(0);
     let held = site.hold(BEFORE);
-    let load = Load::begin(&site);
-    let dies: [fn(&Site); 2] = [Site::cut_power, |site| {
-        site.servers[1].web.signal(Signal::SIGKILL)
-    }];
+    let mut load = Load::begin(&site);
+    let dies: [fn(&Site); 2] = [
+        |site| site.servers[0].web.signal(Signal::SIGKILL),
+        |site| cut_power(&site.servers[SILENT].node),
+    ];
     let deaths = dies.into_iter().enumerate().map(|(number, die)| {
         let of = || servers(&daemon, "web").remove(number);
         let (before, died_s) = (of(), load.now_s());
@@ -172,25 +191,32 @@ fn only_its_own_fail(family: Family, way: Way) {
     });
     let deaths: Vec<_> = deaths.collect();
     load.settles();
-    let of_others = held.iter().filter(|held| held.server != 0);
+    let of_others = held
+        .iter()
+        .filter(|held| usize::from(held.server) != SILENT);
     assert_eq!(of_others.filter(|held| !held.goes_on()).count(), 0);
     let all = load.end();
-    let (_, mut failed): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.outcome.is_ok());
+    let (_, mut failed): (Vec<_>, Vec<&Transfer>) = all.iter().partition(|one| one.outcome.is_ok());
     for death in deaths {
         let name = death.number.to_string();
         let later = all.iter().filter(|one| one.start_s > death.out_s);
         let later = later.filter(|one| one.link.as_ref() == Some(&name));
         assert_eq!(later.count(), 0, "{name} is given requests again");
-        let known = failed.len();
-        failed.retain(|one| one.start_s > death.out_s || one.end_s() < death.died_s);
-        let (own, took_s) = (known - failed.len(), death.out_s - death.died_s);
+        let own;
+        (failed, own) = failed
+            .into_iter()
+            .partition(|one| one.start_s > death.out_s || one.end_s() < death.died_s);
+        let (count, took_s) = (own.len() as u64, death.out_s - death.died_s);
         println!(
-            "{way:?} {family:?}: {name} is out after {took_s:.3} s; {own} failed of {} sent there, of {} in all",
+            "{way:?} {family:?}: {name} is out after {took_s:.3} s; {count} failed of {} sent there, of {} in all",
             death.sent,
             all.len()
         );
-        assert!(own as u64 <= death.sent, "{own} of {}", death.sent);
+        assert!(count <= death.sent, "{count} of {}", death.sent);
         assert!(took_s < 1.0, "{took_s}");
+        let is_lost = |one: &&Transfer| death.number == SILENT && one.setup_s.is_none();
+        let lost: Vec<_> = own.into_iter().filter(is_lost).collect();
+        assert!(lost.is_empty(), "only established ones end: {lost:#?}");
     }
     assert!(failed.is_empty(), "{failed:#?}");
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));

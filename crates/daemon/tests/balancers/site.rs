@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::common::{DEADLINE, Daemon, Node, until};
 use crate::load::pages;
-use crate::serving::{cut_power, servers, web_server};
+use crate::serving::{servers, web_server};
 
 pub const SERVERS: usize = 4;
 /// Of the service whose connections last.
@@ -227,11 +227,6 @@ impl Site {
             let down = format!("link set {device} down");
             self.balancers[number].ip(&down).unwrap();
         }
-    }
-
-    /// The first server falls silent.
-    pub fn cut_power(&self) {
-        cut_power(&self.servers[0].node);
     }
 
     /// Which server a client gets by a port of its own, of all that are asked.

@@ -34,6 +34,31 @@ fn what_a_server_leaves_without_an_answer_is_noted() {
 }
 
 #[test]
+fn a_client_shows_whether_a_server_answered_its_syn_where_that_is_not_seen() {
+    let mut rig = Rig::new();
+    rig.listen(&[Protocol::Tcp, Protocol::Udp]);
+    for family in Family::ALL {
+        rig.choose_among(family, &[0]);
+        rig.change_server(family, 0, |server| server.forwarding = Forwarding::Direct);
+        let [from, other] = [4000, 4001].map(|port| client(family, port));
+        let to = web(family);
+        for (segment, expected) in [
+            (tcp(from, to, "S", 1, 0), (0, 0, true)),
+            (tcp(from, to, "S", 1, 0), (1, 0, true)),
+            (tcp(other, to, "S", 1, 0), (1, 0, true)),
+            (tcp(other, to, "R", 2, 0), (1, 0, true)),
+            (tcp(from, to, "A", 1 << 30, 101), (1, 0, true)),
+            (tcp(from, to, "A", 2, 101), (1, 0, false)),
+            (tcp(from, to, "A", 2, 101).payload(b"?"), (1, 0, false)),
+        ] {
+            rig.send(&segment.frame());
+            assert_eq!(shown(&mut rig, family), expected, "{segment:?}");
+            rig.send(&udp(from, to, b"?").frame());
+        }
+    }
+}
+
+#[test]
 fn only_a_reset_that_acknowledges_a_syn_refuses_it() {
     let mut rig = Rig::new();
     for family in Family::ALL {
