@@ -3,6 +3,7 @@
 //! - [`netns`]: network namespaces, the devices between them and the processes inside them. Whatever it creates goes
 //!   away with the value that stands for it; what a killed process left behind is removed by the next one.
 //! - [`pins`]: folders for pinned maps and programs, which go away likewise.
+//! - [`cpus`]: on which processors threads run.
 //! - [`wait`]: waiting until something holds.
 //! - [`emulator`]: a link between two devices, carried by this process. It is a pure queue on a virtual clock
 //!   ([`emulator::pipe`]), driven by a thread that owns the sockets.
@@ -14,6 +15,7 @@
 #![deny(missing_docs)]
 
 pub mod calibrate;
+pub mod cpus;
 pub mod emulator;
 pub mod netns;
 pub mod pins;

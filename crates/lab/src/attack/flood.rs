@@ -10,8 +10,6 @@ use aya::programs::{
     LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
 };
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use tokio::sync::watch;
 
 use anabranch_scenario::Family;
@@ -20,6 +18,7 @@ use super::frame::Plan;
 use super::ranges;
 use super::site::{HOST_DEVICE, ISP_DEVICE};
 use crate::topology::{LabError, Result};
+use anabranch_testbed::cpus;
 use anabranch_testbed::netns::Namespace;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/flood.bpf.o"));
@@ -187,9 +186,7 @@ fn program<'a>(programs: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Sch
 
 /// Keeps this thread on its processor, and before other programs there: a flood does not wait for whom it meets.
 fn claim() -> std::io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(PROCESSOR)?;
-    sched_setaffinity(Pid::from_raw(0), &set)?;
+    cpus::pin(cpus::THIS_THREAD, PROCESSOR)?;
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the call reads one structure, which outlives it.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) } {

@@ -4,10 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
-
 use super::{monotonic_ns, sleep_until};
+use crate::cpus;
 use crate::emulator::{PRIORITY, prepare_thread};
 
 const TICK_NS: u64 = 500_000;
@@ -19,8 +17,7 @@ pub(super) struct Stalls(Vec<(u64, u64)>);
 impl Stalls {
     /// Watches every CPU of this process until it is `over`.
     pub(super) fn watch(over: &AtomicBool) -> io::Result<Self> {
-        let allowed = sched_getaffinity(Pid::from_raw(0))?;
-        let cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true));
+        let cpus = cpus::allowed()?.into_iter();
         let seen = thread::scope(|scope| {
             let threads: Vec<_> = cpus
                 .map(|cpu| scope.spawn(move || watch_one(cpu, over)))
@@ -59,9 +56,7 @@ impl Stalls {
 }
 
 fn watch_one(cpu: usize, over: &AtomicBool) -> io::Result<Vec<(u64, u64)>> {
-    let mut only = CpuSet::new();
-    only.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &only)?;
+    cpus::pin(cpus::THIS_THREAD, cpu)?;
     // Above the emulator, which must not pass for a host that stalls.
     prepare_thread(PRIORITY + 1)?;
     let mut seen = Vec::new();

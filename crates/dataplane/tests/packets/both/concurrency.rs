@@ -11,14 +11,13 @@ use std::{
 
 use anabranch_core::{ClassId, DataPlane, LinkId};
 use anabranch_dataplane::{Gateway, Ran, Settings};
+use anabranch_testbed::cpus;
 use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     sys::{
         time::TimeSpec,
         timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
     },
     time::clock_gettime,
-    unistd::Pid,
 };
 
 use super::*;
@@ -214,17 +213,12 @@ fn source_of(ran: &Ran) -> Option<SocketAddr> {
 
 /// Two processors to run on, if there are two.
 fn two_cpus() -> Option<[usize; 2]> {
-    let allowed = sched_getaffinity(Pid::this()).unwrap();
-    let is_allowed = |cpu: &usize| allowed.is_set(*cpu).unwrap();
-    let mut cpus = (0..CpuSet::count()).filter(is_allowed);
-    Some([cpus.next()?, cpus.next()?])
+    cpus::allowed().unwrap().first_chunk().copied()
 }
 
 /// Keeps the calling thread on a processor.
 fn pin_to(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu).unwrap();
-    sched_setaffinity(Pid::from_raw(0), &set).unwrap();
+    cpus::pin(cpus::THIS_THREAD, cpu).unwrap();
 }
 
 /// Releasing the others takes the first of a datagram long enough for another CPU's SYNs to evict its embryo, and to give
