@@ -123,6 +123,24 @@ fn members(family: Family, usable: &[u16]) -> Vec<Option<Member>> {
     members
 }
 
+/// On the loopback device.
+fn usable(endpoint: SocketAddr) -> Server {
+    Server {
+        endpoint,
+        path: Some(ServerPath {
+            ifindex: 1,
+            next_hop: Some(endpoint.ip()),
+            source: router(endpoint.ip().into()),
+        }),
+        opened_before: 0,
+        is_drained: false,
+        has_failed: false,
+        is_dead: false,
+        forwarding: Forwarding::Nat,
+        limit: None,
+    }
+}
+
 struct Rig {
     services: Option<Services>,
     /// What becomes of a connection that no server takes.
@@ -153,25 +171,9 @@ impl Rig {
         rig.services().set_virtuals(&endpoints).unwrap();
         for family in Family::ALL {
             for number in 0..SERVERS {
-                let endpoint = server(family, number);
-                let server = Server {
-                    endpoint,
-                    path: Some(ServerPath {
-                        ifindex: 1,
-                        next_hop: Some(endpoint.ip()),
-                        source: router(family),
-                    }),
-                    opened_before: 0,
-                    is_drained: false,
-                    has_failed: false,
-                    is_dead: false,
-                    forwarding: Forwarding::Nat,
-                    limit: None,
-                };
-                let place = place(family, number);
-                rig.services()
-                    .set_server(WEB, ServerId(place), Some(server))
-                    .unwrap();
+                let place = ServerId(place(family, number));
+                let server = usable(server(family, number));
+                rig.services().set_server(WEB, place, Some(server)).unwrap();
             }
             rig.choose_among(family, &[0, 1, 2]);
         }
@@ -727,21 +729,7 @@ fn two_services_of_one_server_share_no_port_of_a_client() {
         .map(|(at, id)| (Listen::tcp(at), id))
         .into();
     rig.services().set_virtuals(&endpoints).unwrap();
-    let endpoint = server(family, 0);
-    let one = Server {
-        endpoint,
-        path: Some(ServerPath {
-            ifindex: 1,
-            next_hop: Some(endpoint.ip()),
-            source: router(family),
-        }),
-        opened_before: 0,
-        is_drained: false,
-        has_failed: false,
-        is_dead: false,
-        forwarding: Forwarding::Nat,
-        limit: None,
-    };
+    let one = usable(server(family, 0));
     rig.services()
         .set_server(mail, ServerId(0), Some(one))
         .unwrap();
