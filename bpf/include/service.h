@@ -151,13 +151,14 @@ struct ab_answering {
 	struct ab_alias alias[AB_ALIASES_MAX];
 };
 
-/* Bits of the state of a connection. Set atomically and never cleared. */
+/* Bits of the state of a connection. Set atomically; none but the last is cleared. */
 enum ab_connection_state {
 	AB_CONNECTION_ANSWERED = 1 << 0,    /* the server has sent its SYN/ACK, or a datagram */
 	AB_CONNECTION_ESTABLISHED = 1 << 1, /* the client has sent another segment or datagram since */
 	AB_CONNECTION_FIN_CLIENT = 1 << 2,
 	AB_CONNECTION_FIN_SERVER = 1 << 3,
 	AB_CONNECTION_CLOSED = 1 << 4, /* by both ends, or reset: counted as closed, and kept for late segments */
+	AB_CONNECTION_GONE = 1 << 5,   /* one CPU is about to delete the entry */
 };
 
 /* One direction of a connection. */
@@ -195,8 +196,8 @@ struct ab_direct {
 	__u64 seen_ns;
 	__u64 bytes;
 	__u32 packets; /* begins again after 4 billion */
-	__u32 state;   /* enum ab_connection_state, and above them the server, as AB_SERVER_PLACE */
 	__u32 end;     /* highest sequence number that the client has sent, plus one */
+	__u32 state;   /* enum ab_connection_state, and above them the server, as AB_SERVER_PLACE */
 	__u32 turn;
 };
 #define AB_DIRECT_SERVER_SHIFT 16

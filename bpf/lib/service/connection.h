@@ -153,26 +153,64 @@ __noinline int note_signs(void)
 	return 0;
 }
 
-/* Closes a connection by its state, unless it is closed. */
-static __always_inline void close_state(const struct ab_flow_key *key, __u32 *state, __u32 place)
+/* State and turn of an entry as one word. No two entries have one turn, so the word tells an entry from the next in its memory, which
+ * the kernel may give away as soon as an entry is deleted. */
+union entry_word {
+	struct {
+		__u32 state, turn;
+	};
+	__u64 word;
+};
+#define AB_TURN_BEHIND_STATE(entry)                                                                                    \
+	(__builtin_offsetof(entry, turn) == __builtin_offsetof(entry, state) + sizeof(__u32))
+_Static_assert(AB_TURN_BEHIND_STATE(struct ab_connection), "one word");
+_Static_assert(AB_TURN_BEHIND_STATE(struct ab_direct), "one word");
+
+/*
+ * Closes a connection for good, and counts that unless it was closed. `found`: the word of its entry, read before the entry was last
+ * looked up. Returns whether the caller deletes the entry: no other CPU does then, so under its key is no other connection. If its
+ * state has just changed, it stays until the next reason to forget it.
+ */
+__noinline int take_out(const struct ab_flow_key *key, __u64 *word, __u64 found, __u32 place)
 {
-	__u32 before = __sync_fetch_and_or(state, AB_CONNECTION_CLOSED);
-	follow_count(place, key, before, before | AB_CONNECTION_CLOSED);
-	if (!(before & AB_CONNECTION_CLOSED))
+	union entry_word was = { .word = found }, gone = was;
+	gone.state |= AB_CONNECTION_CLOSED | AB_CONNECTION_GONE;
+	if (!key || !word || was.state & AB_CONNECTION_GONE ||
+	    __sync_val_compare_and_swap(word, found, gone.word) != found)
+		return 0;
+	follow_count(place, key, was.state, gone.state);
+	if (!(was.state & AB_CONNECTION_CLOSED))
 		service_gauge_add(place, key, 0, 1);
+	return 1;
+}
+
+/* Compares numbers: Linux before 6.2 does not learn from the equality of pointers that neither is NULL. */
+static __always_inline int is_same(const void *one, const void *other)
+{
+	return (unsigned long)one == (unsigned long)other;
+}
+
+/* The kernel has not deleted an entry, as when it cannot lock the table: the next reason to forget it may. */
+static __always_inline void put_back(__u32 *state)
+{
+	__sync_fetch_and_and(state, ~AB_CONNECTION_GONE);
 }
 
 /* Removes a connection from its table. */
 static __always_inline void forget_connection(const struct ab_flow_key *key, struct ab_connection *entry)
 {
-	close_state(key, &entry->state, place_of(entry));
-	bpf_map_delete_elem(&connections, key);
+	__u64 *word = (__u64 *)&entry->state, found = *word;
+	if (is_same(find_connection(key), entry) && take_out(key, word, found, place_of(entry)) &&
+	    bpf_map_delete_elem(&connections, key))
+		put_back(&entry->state);
 }
 
 static __always_inline void forget_direct(const struct ab_flow_key *key, struct ab_direct *entry)
 {
-	close_state(key, &entry->state, place_of_direct(entry));
-	bpf_map_delete_elem(&direct_connections, key);
+	__u64 *word = (__u64 *)&entry->state, found = *word;
+	if (is_same(find_direct(key), entry) && take_out(key, word, found, place_of_direct(entry)) &&
+	    bpf_map_delete_elem(&direct_connections, key))
+		put_back(&entry->state);
 }
 
 /* Writes the hash of the connection of room->key into the request. */

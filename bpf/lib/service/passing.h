@@ -17,18 +17,21 @@ static __always_inline __u32 next_turn(void)
 	return turn ? __sync_fetch_and_add(turn, 1) : 0;
 }
 
-/* Ends the connection that had this place, if it still has and may have to make room. */
-static __always_inline void end_former(const struct ab_passing *slot)
+/* Ends the connection that had this place, if it still has and may have to make room. Works on a copy of the key: a CPU that is a round
+ * ahead may write the place meanwhile. */
+static __always_inline void end_former(struct service_room *room, const struct ab_passing *slot)
 {
-	if (slot->key.side == AB_SIDE_DIRECT) {
-		struct ab_direct *old = find_direct(&slot->key);
+	struct ab_flow_key *key = &room->other;
+	*key = slot->key;
+	if (key->side == AB_SIDE_DIRECT) {
+		struct ab_direct *old = find_direct(key);
 		if (old && old->turn == slot->turn && ab_connection_is_passing(old->state))
-			forget_direct(&slot->key, old);
+			forget_direct(key, old);
 		return;
 	}
-	struct ab_connection *old = find_connection(&slot->key);
+	struct ab_connection *old = find_connection(key);
 	if (old && old->turn == slot->turn && ab_connection_is_passing(old->state))
-		forget_connection(&slot->key, old);
+		forget_connection(key, old);
 }
 
 /* Gives the connection under room->key the place of its turn. */
@@ -39,7 +42,7 @@ __noinline int enter_ring(__u32 turn)
 	struct ab_passing *slot = bpf_map_lookup_elem(&service_passing, &place);
 	if (!room || !slot)
 		return -1;
-	end_former(slot);
+	end_former(room, slot);
 	slot->key = room->key;
 	slot->turn = turn;
 	return 0;

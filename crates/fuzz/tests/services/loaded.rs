@@ -30,10 +30,8 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/service
 
 /// Of `AB_PASSING_MAX`, as the build script defines it.
 pub const RING: usize = 8;
-/// Fewer than all clients may have.
-const CONNECTIONS: u32 = 6;
-/// Of each of the two tables.
-pub const ENTRIES: usize = CONNECTIONS as usize;
+/// Of each of the two tables: fewer than all clients of a transcript may have.
+pub const ENTRIES: usize = 6;
 pub const SECRET: Secret = Secret { word: [7, 11] };
 const SERVICE: ServiceId = ServiceId(3);
 /// Of the virtual endpoints of a family: the first is that as which servers answer without entries.
@@ -114,7 +112,7 @@ pub fn flow_key(key: &Key, side: u8) -> FlowKey {
     }
 }
 
-fn frame(packet: &Packet) -> Vec<u8> {
+pub fn frame(packet: &Packet) -> Vec<u8> {
     let &Packet { from, to, .. } = packet;
     if !packet.is_tcp {
         return anabranch_frames::udp(from, to, b"data").frame();
@@ -137,19 +135,19 @@ pub struct Loaded {
     full: Array<MapData, Set>,
     rows: BpfHashMap<MapData, u32, Consistent>,
     ambient: Array<MapData, Ambient>,
-    _pins: PinFolder,
+    pins: PinFolder,
     _inside: Entered,
     _namespace: Namespace,
 }
 
 impl Loaded {
-    /// In a namespace that the calling thread stays in while this lives.
-    pub fn new() -> Result<Self> {
+    /// With room for so many connections, in a namespace that the calling thread stays in while this lives.
+    pub fn new(connections: u32) -> Result<Self> {
         let namespace = Namespace::create("services")?;
         let inside = namespace.enter()?;
         let_forward(&namespace)?;
         let pins = PinFolder::name("services");
-        let (mut services, _) = Services::open_object(&pins, CONNECTIONS, OBJECT)?;
+        let (mut services, _) = Services::open_object(&pins, connections, OBJECT)?;
         let maps = pins.join(format!("services-v{SERVICE_ABI_VERSION}"));
         let raw = |name: &str| RawMap::open(&maps.join(name));
         let array = |name: &str| Ok::<_, anyhow::Error>(MapData::from_pin(maps.join(name))?);
@@ -171,10 +169,15 @@ impl Loaded {
             rows: Map::HashMap(array("service_rows")?).try_into()?,
             ambient: services.take_map(".bss")?,
             services,
-            _pins: pins,
+            pins,
             _inside: inside,
             _namespace: namespace,
         })
+    }
+
+    /// The same programs and tables for another thread: it knows of no changes that come later.
+    pub fn another(&self, connections: u32) -> Result<Services> {
+        Ok(Services::open_object(&self.pins, connections, OBJECT)?.0)
     }
 
     /// Forgets all connections and counts, and is told what a model knows.

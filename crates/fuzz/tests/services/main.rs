@@ -9,6 +9,7 @@
 //! Left to the tests of the data path: ways back, meters and evidence, fragments, ICMP errors, what fits the MTU, tunnels, forged
 //! packets by other ways.
 
+mod concurrency;
 mod loaded;
 mod model;
 #[path = "../../../dataplane/tests/common/property.rs"]
@@ -20,7 +21,7 @@ use std::cell::RefCell;
 
 use proptest::test_runner::{TestCaseError, TestError};
 
-use loaded::Loaded;
+use loaded::{ENTRIES, Loaded};
 use transcript::transcript;
 use worlds::Worlds;
 
@@ -50,7 +51,7 @@ const REACHED: [(&str, u32); 17] = [
 
 #[test]
 fn the_loaded_programs_and_the_model_do_the_same() {
-    let loaded = RefCell::new(Loaded::new().expect("this needs root"));
+    let loaded = RefCell::new(Loaded::new(ENTRIES as u32).expect("this needs root"));
     let asked = std::env::var("ANABRANCH_TRANSCRIPTS");
     let cases = asked.map_or(CASES, |text| text.parse().expect("a number"));
     let mut runner = property::runner(cases, SHRINKS);
