@@ -161,14 +161,7 @@ enum ab_connection_state {
 	AB_CONNECTION_GONE = 1 << 5,   /* one CPU is about to delete the entry */
 };
 
-/* One direction of a connection. */
-struct ab_direction {
-	__u64 seen_ns; /* last packet, at clock-tick resolution; of a client, by its way */
-	__u64 packets; /* GSO segments counted one by one */
-	__u64 bytes;   /* of IP packets */
-};
-
-/* The two directions may be of different CPUs. With its key in front, each part is in a cache line of its own. */
+/* With its key and what the kernel keeps in front it takes three cache lines, of which the last is what packets change. */
 struct ab_connection {
 	/* Seldom changed. */
 	__u32 ifindex;	   /* of the device from which the client's packets come */
@@ -180,25 +173,22 @@ struct ab_connection {
 	__u32 state; /* enum ab_connection_state */
 	__u32 turn;  /* among those that may have to make room */
 
-	struct ab_direction client;
-	__u32 confirmed; /* what its last request has acknowledged */
-	__u32 fill[9];
-
-	struct ab_direction from_server;
-	__u32 end;   /* highest sequence number sent, plus one */
-	__u32 ack;   /* the client's next byte, by what the server has acknowledged */
-	__u32 asked; /* when the request came that it has not answered, in microseconds; 0: there is none */
-	__u32 zero2;
+	/* At clock-tick resolution. */
+	__u64 client_seen_ns; /* last packet of the client by its way */
+	__u64 server_seen_ns;
+	__u32 confirmed; /* what the client's last request has acknowledged */
+	__u32 end;	 /* highest sequence number that the server has sent, plus one */
+	__u32 ack;	 /* the client's next byte, by what the server has acknowledged */
+	__u32 asked;	 /* when the request came that the server has not answered, in microseconds; 0: there is none */
 };
 
 /* A connection whose server answers itself. Small, because with its key it then fits the kernel's pieces of 128 bytes. */
 struct ab_direct {
 	__u64 seen_ns;
-	__u64 bytes;
-	__u32 packets; /* begins again after 4 billion */
-	__u32 end;     /* highest sequence number that the client has sent, plus one */
-	__u32 state;   /* enum ab_connection_state, and above them the server, as AB_SERVER_PLACE */
+	__u32 state; /* enum ab_connection_state, and above them the server, as AB_SERVER_PLACE */
 	__u32 turn;
+	__u32 end; /* highest sequence number that the client has sent, plus one */
+	__u32 zero;
 };
 #define AB_DIRECT_SERVER_SHIFT 16
 #define AB_CONNECTION_BITS ((1u << AB_DIRECT_SERVER_SHIFT) - 1)

@@ -51,6 +51,14 @@ static __always_inline struct ab_direct *find_direct(const struct ab_flow_key *k
 	return bpf_map_lookup_elem(&direct_connections, key);
 }
 
+/* Notes that a packet came now. Both ends' CPUs read the cache line: it is written once in a clock tick. */
+static __always_inline void see(__u64 *seen_ns)
+{
+	__u64 now = tick_ns();
+	if (*seen_ns != now)
+		*seen_ns = now;
+}
+
 static __always_inline __u32 place_of(const struct ab_connection *entry)
 {
 	return AB_SERVER_PLACE(entry->service % AB_MAX_SERVICES, entry->server % AB_MAX_TARGETS);
@@ -344,7 +352,7 @@ static __always_inline int forget_gone(const struct service_walk *walk, const st
 	struct ab_connection *entry = find_connection(key);
 	if (!entry)
 		return 0;
-	__u64 client_ns = entry->client.seen_ns, server_ns = entry->from_server.seen_ns;
+	__u64 client_ns = entry->client_seen_ns, server_ns = entry->server_seen_ns;
 	if (!is_gone(walk, key->proto, client_ns > server_ns ? client_ns : server_ns, entry->state, place_of(entry)))
 		return 0;
 	forget_connection(key, entry);

@@ -10,15 +10,12 @@
 #include "passing.h"
 
 /* Follows a connection by a packet of its client. */
-static __noinline void follow_directly(struct __sk_buff *skb, struct service_room *room, struct ab_direct *entry)
+static __noinline void follow_directly(struct service_room *room, struct ab_direct *entry)
 {
 	const struct packet *p = &room->packet;
 	__u32 place = place_of_direct(entry);
-	struct load load = packet_load(skb, p);
 	room->place = place;
-	entry->seen_ns = tick_ns();
-	__sync_fetch_and_add(&entry->packets, load.packets);
-	__sync_fetch_and_add(&entry->bytes, load.bytes);
+	see(&entry->seen_ns);
 	if (p->proto == IPPROTO_TCP) {
 		if (!p->has_ports_header || !ab_connection_is_near(p->seq, entry->end))
 			return;
@@ -52,14 +49,11 @@ __noinline int insert_direct(void)
 }
 
 /* Opens the connection of a packet to the server at room->place. Returns 0, or the reason why it was not opened. */
-static __always_inline __u32 open_directly(struct __sk_buff *skb, struct service_room *room)
+static __always_inline __u32 open_directly(struct service_room *room)
 {
-	struct load load = packet_load(skb, &room->packet);
 	room->key.side = AB_SIDE_DIRECT;
 	room->direct = (struct ab_direct){
 		.seen_ns = tick_ns(),
-		.bytes = load.bytes,
-		.packets = load.packets,
 		.state = room->place << AB_DIRECT_SERVER_SHIFT,
 		.end = room->packet.end,
 		.turn = next_turn(),

@@ -22,15 +22,6 @@ static __always_inline int has_data(const struct packet *p)
 	return length && !(p->tcp_flags & AB_TCP_SYN);
 }
 
-/* Returns the bytes. */
-static __always_inline __u64 count_packet(struct __sk_buff *skb, const struct packet *p, struct ab_direction *direction)
-{
-	struct load load = packet_load(skb, p);
-	__sync_fetch_and_add(&direction->packets, load.packets);
-	__sync_fetch_and_add(&direction->bytes, load.bytes);
-	return load.bytes;
-}
-
 /* Notes when a request came; not of one before which the server has not answered yet. */
 static __always_inline void hear_client(const struct packet *p, struct ab_connection *entry)
 {

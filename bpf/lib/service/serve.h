@@ -43,7 +43,7 @@ static __always_inline int is_from_client(const struct packet *p, const struct a
 {
 	if (p->proto == IPPROTO_UDP)
 		return !(entry->state & AB_CONNECTION_ANSWERED) ||
-		       tick_ns() - entry->client.seen_ns > AB_CONNECTION_UDP_WAY_NS;
+		       tick_ns() - entry->client_seen_ns > AB_CONNECTION_UDP_WAY_NS;
 	if (is_first_syn(p))
 		return !(entry->state & AB_CONNECTION_ESTABLISHED);
 	return p->tcp_flags & AB_TCP_ACK && entry->end - p->ack <= ACK_WINDOW;
@@ -88,10 +88,9 @@ static __noinline void follow_client(struct __sk_buff *skb, struct service_room 
 		room->signs = SIGN_REPEATED;
 	/* What may be forged keeps no connection alive. */
 	if (!read_way(skb, p, &room->arrived) && follow_way(room, entry))
-		entry->client.seen_ns = tick_ns();
+		see(&entry->client_seen_ns);
 	learn(room, entry, 0, believed_flags(p, entry));
 	hear_client(p, entry);
-	count_packet(skb, p, &entry->client);
 }
 
 /* Writes the connection of room->arrived. Returns 0, or the reason of failure. */
@@ -128,13 +127,12 @@ static __always_inline __u32 open_translated(struct __sk_buff *skb, struct servi
 	fresh->server = room->place % AB_MAX_TARGETS;
 	fresh->state = 0;
 	fresh->turn = next_turn();
-	fresh->client = (struct ab_direction){ .seen_ns = tick_ns() };
+	fresh->client_seen_ns = tick_ns();
+	fresh->server_seen_ns = 0;
 	fresh->confirmed = 0;
-	fresh->from_server = (struct ab_direction){};
 	fresh->end = 0;
 	fresh->ack = p->end;
 	fresh->asked = p->proto == IPPROTO_UDP ? request_time() : 0;
-	count_packet(skb, p, &fresh->client);
 	return insert_connection();
 }
 
@@ -148,7 +146,7 @@ static __noinline __u32 open_connection(struct __sk_buff *skb, struct service_ro
 	if (!server || !server->ifindex)
 		return AB_SERVICE_REASON_NO_WAY;
 	if (server->flags & AB_SERVER_DIRECT)
-		return open_directly(skb, room);
+		return open_directly(room);
 	return open_translated(skb, room, service);
 }
 
@@ -167,7 +165,7 @@ static __always_inline int follow_translated(struct __sk_buff *skb, struct servi
 }
 
 /* ... of one whose server answers itself. */
-static __always_inline int follow_direct(struct __sk_buff *skb, struct service_room *room)
+static __always_inline int follow_direct(struct service_room *room)
 {
 	room->key.side = AB_SIDE_DIRECT;
 	struct ab_direct *known = find_direct(&room->key);
@@ -177,7 +175,7 @@ static __always_inline int follow_direct(struct __sk_buff *skb, struct service_r
 		forget_direct(&room->key, known);
 		return 0;
 	}
-	follow_directly(skb, room, known);
+	follow_directly(room, known);
 	return 1;
 }
 
@@ -190,7 +188,7 @@ static __noinline __u32 from_client(struct __sk_buff *skb, struct service_room *
 	make_connection_key(&room->key, p->proto, AB_SIDE_NAT, &p->dst, p->dport, &p->src, p->sport);
 	room->signs = 0;
 	int is_known = (kinds & AB_CONNECTIONS_NAT && follow_translated(skb, room)) ||
-		       (kinds & AB_CONNECTIONS_DIRECT && follow_direct(skb, room));
+		       (kinds & AB_CONNECTIONS_DIRECT && follow_direct(room));
 	__u32 bad = is_known ? 0 : open_connection(skb, room, service);
 	if (bad)
 		return turn_away(skb, room, service, bad);
@@ -220,8 +218,8 @@ static __noinline void follow_server(struct __sk_buff *skb, struct service_room 
 		entry->end = p->end;
 	if (p->tcp_flags & AB_TCP_ACK)
 		entry->ack = p->ack;
-	entry->from_server.seen_ns = tick_ns();
-	hear_server(p, entry, count_packet(skb, p, &entry->from_server));
+	see(&entry->server_seen_ns);
+	hear_server(p, entry, packet_load(skb, p).bytes);
 	note_signs();
 }
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anabranch_policy::abi::{self, BePort, Connection, Direct, Direction, FlowKey};
+use anabranch_policy::abi::{self, BePort, Connection, Direct, FlowKey};
 use anyhow::{Context, Result};
 use aya::Pod;
 use aya::maps::{HashMap, Map};
@@ -81,15 +81,11 @@ fn way(site: &Site, now_ns: u64) -> Result<Connection> {
     let mut ethernet = [0; 12];
     ethernet[..6].copy_from_slice(&gateway.mac(LAN_DEVICE)?);
     ethernet[6..].copy_from_slice(&client.mac(CLIENT_DEVICE)?);
-    let direction = Direction {
-        seen_ns: now_ns,
-        ..Default::default()
-    };
     Ok(Connection {
         ifindex: gateway.run(|| nix::net::if_::if_nametoindex(LAN_DEVICE))??,
         ethernet,
-        client: direction,
-        from_server: direction,
+        client_seen_ns: now_ns,
+        server_seen_ns: now_ns,
         ..Default::default()
     })
 }

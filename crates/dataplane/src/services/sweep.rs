@@ -56,7 +56,7 @@ impl Entry for Connection {
     }
 
     fn seen_ns(&self) -> u64 {
-        self.client.seen_ns.max(self.from_server.seen_ns)
+        self.client_seen_ns.max(self.server_seen_ns)
     }
 
     fn speaking(&self) -> Option<Connection> {

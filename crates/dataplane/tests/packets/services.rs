@@ -325,8 +325,8 @@ impl Rig {
         }
         let seen_ns = (monotonic_now() - time).as_nanos() as u64;
         change_all(self.connections(), |entry: &mut Connection| {
-            entry.client.seen_ns = seen_ns;
-            entry.from_server.seen_ns = seen_ns;
+            entry.client_seen_ns = seen_ns;
+            entry.server_seen_ns = seen_ns;
         });
         change_all(self.direct(), |entry: &mut Direct| entry.seen_ns = seen_ns);
     }

@@ -270,15 +270,15 @@ impl Loaded {
         let [translated, direct] = &mut self.connections;
         translated.for_each(|key, value| {
             let entry: Connection = pod(value);
-            let packets = [entry.client.packets, entry.from_server.packets];
-            entries.insert(pod(key), (entry.state, entry.server, packets));
+            let seen_ns = entry.client_seen_ns.max(entry.server_seen_ns);
+            entries.insert(pod(key), (entry.state, entry.server, seen_ns));
         })?;
         direct.for_each(|key, value| {
             let entry: Direct = pod(value);
             let place = entry.state >> DIRECT_SERVER_SHIFT;
             let server = (place % MAX_TARGETS as u32) as u16;
             let state = entry.state & CONNECTION_BITS;
-            entries.insert(pod(key), (state, server, [entry.packets.into(), 0]));
+            entries.insert(pod(key), (state, server, entry.seen_ns));
         })?;
         Ok(entries)
     }

@@ -37,8 +37,8 @@ impl Packet {
 /// Why a packet left, and where from and to, if it was sent on.
 pub type Outcome = (&'static str, Option<(SocketAddr, SocketAddr)>);
 
-/// What the programs remember of a connection: its state, its server, and how many packets each end has sent.
-pub type Entry = (u32, u16, [u64; 2]);
+/// What the programs remember of a connection: its state, its server, and when it saw the last packet.
+pub type Entry = (u32, u16, u64);
 
 /// The ends of a connection as its client sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,8 +77,6 @@ struct Connection {
     reached: u32,
     /// The same by what the client of a direct connection has sent.
     end: u32,
-    packets: u64,
-    server_packets: u64,
 }
 
 /// A server; port 0: the one that the client called.
@@ -185,8 +183,7 @@ impl Model {
                 true => abi::SIDE_DIRECT,
                 false => abi::SIDE_NAT,
             };
-            let packets = [one.packets, one.server_packets];
-            (flow_key(key, side), (one.state, one.server, packets))
+            (flow_key(key, side), (one.state, one.server, one.seen_ns))
         };
         self.connections.iter().map(entry).collect()
     }
@@ -364,8 +361,6 @@ impl Model {
             acked: packet.end,
             reached: 0,
             end: packet.end,
-            packets: 0,
-            server_packets: 0,
         };
         self.connections.insert(*key, fresh);
         let gauge = &mut self.gauges.of.target[usize::from(place)];
@@ -410,7 +405,8 @@ impl Model {
         if packet.is_opening() && self.is_replaced(&key) {
             self.forget(&key);
         }
-        if !self.connections.contains_key(&key) {
+        let is_known = self.connections.contains_key(&key);
+        if !is_known {
             let opened = match packet.is_opening() {
                 true => self.open(&key, packet),
                 false => Err("NO_CONNECTION"),
@@ -427,11 +423,9 @@ impl Model {
             return refuse(packet, "TABLE_FULL");
         };
         match known.is_direct {
+            _ if !is_known => {}
             true => self.follow_directly(&key, packet),
             false => self.follow(&key, packet),
-        }
-        if let Some(known) = self.connections.get_mut(&key) {
-            known.packets += 1;
         }
         if self.servers[usize::from(known.server)].site.is_lost {
             return refuse(packet, "NO_WAY");
@@ -462,11 +456,7 @@ impl Model {
             return;
         };
         known.seen_ns = self.now_ns;
-        let is_own = match packet.is_tcp {
-            true => connection::is_near(packet.seq, known.end),
-            false => known.packets > 0,
-        };
-        if is_own {
+        if !packet.is_tcp || connection::is_near(packet.seq, known.end) {
             known.end = packet.end;
             self.learn(key, |state| connection::after_direct(state, packet.flags));
         }
@@ -536,7 +526,6 @@ impl Model {
             }
             known.reached = packet.end;
             known.seen_ns = self.now_ns;
-            known.server_packets += 1;
         }
         ("TO_CLIENT", Some((key.service, key.client)))
     }
