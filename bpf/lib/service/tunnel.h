@@ -89,12 +89,14 @@ static __noinline int encapsulate(struct __sk_buff *skb, const struct packet *p,
 	struct outer *outer = outer_room();
 	int is_gue = server->gue_port != 0, tos = traffic_class(skb, p);
 	__u32 family = outer_family(server), payload = p->length + (is_gue ? sizeof(outer->gue) : 0);
-	__u32 l3 = bounded_l3(p), hash = bpf_get_hash_recalc(skb);
+	__u32 l3 = bounded_l3(p);
+	/* Of the flow, for those who spread packets. IPv4 has no field for it. */
+	__u32 hash = is_gue || family == AB_IPV6 ? bpf_get_hash_recalc(skb) : 0;
 	__u8 inner = p->family == AB_IPV6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	__be16 type = bpf_htons(family == AB_IPV6 ? ETH_P_IPV6 : ETH_P_IP);
 	if (!outer || tos < 0 || make_room(skb, p, family, outer_length(server), is_gue))
 		return -1;
-	if (l3 && bpf_skb_store_bytes(skb, l3 - sizeof(type), &type, sizeof(type), 0))
+	if (l3 && family != p->family && bpf_skb_store_bytes(skb, l3 - sizeof(type), &type, sizeof(type), 0))
 		return -1;
 	fill_outer(outer, server, is_gue ? IPPROTO_UDP : inner, payload, tos, hash);
 	int bad = family == AB_IPV6 ? bpf_skb_store_bytes(skb, l3, &outer->v6, sizeof(outer->v6), 0)
