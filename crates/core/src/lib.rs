@@ -56,6 +56,7 @@ pub mod names;
 mod own;
 pub mod passive;
 mod path_mtu;
+pub mod polled;
 pub mod popular;
 mod quality;
 pub mod rounds;
