@@ -22,8 +22,8 @@ pub use messages::{
 pub use paths::Paths;
 pub use status::{
     CheckStatus, ClassLink, ClassStatus, ConnectionsStatus, Finding, FlowsStatus, GatewayStatus,
-    LinkFlows, LinkState, LinkStatus, MemberAddress, MemberStatus, NameStatus, NodeStatus,
-    PathStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows, RecentProbes, RoleState,
-    RoleStatus, ServerStatus, ServiceStatus, ServicesStatus, Severity, Status, SublinkStatus,
-    TargetStatus, Traffic, TrunkStatus,
+    LinkFlows, LinkState, LinkStatus, LoadStatus, MemberAddress, MemberStatus, NameStatus,
+    NodeStatus, PathStatus, PolledStatus, PrefixesStatus, ProbeStatus, Problem, Rates, RecentFlows,
+    RecentProbes, RoleState, RoleStatus, ServerStatus, ServiceStatus, ServicesStatus, Severity,
+    Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

@@ -538,6 +538,20 @@ pub struct ServiceStatus {
     /// What is known of the names of servers.
     #[serde(default)]
     pub names: Vec<NameStatus>,
+    /// What asking the servers for their load has cost; none if they are not asked.
+    #[serde(default)]
+    pub polled: Option<PolledStatus>,
+}
+
+/// What asking the servers of a service for their load has cost, since the daemon started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolledStatus {
+    /// Questions sent.
+    pub questions: u64,
+    /// Answers understood.
+    pub answers: u64,
+    /// Of both, in IP packets.
+    pub bytes: u64,
 }
 
 /// What a name of servers stands for.
@@ -591,6 +605,9 @@ pub struct ServerStatus {
     /// How many may be open.
     #[serde(default)]
     pub limit: Option<u32>,
+    /// Connections that it says it has, with all balancers; none if it is not asked, or does not say.
+    #[serde(default)]
+    pub load: Option<u64>,
 }
 
 impl ServerStatus {
@@ -632,6 +649,9 @@ pub struct MemberStatus {
     pub devices: Vec<String>,
     /// In the order of the configuration.
     pub addresses: Vec<MemberAddress>,
+    /// What balancers are told; none if they are not answered.
+    #[serde(default)]
+    pub load: Option<LoadStatus>,
     /// How packets left the programs, most frequent first; those that never happened are left out.
     pub reasons: Vec<ReasonCount>,
 }
@@ -643,6 +663,19 @@ pub struct MemberAddress {
     pub address: IpAddr,
     /// Bytes of the longest outer headers that a packet for it had; 0 if none came in a tunnel.
     pub outer_bytes: u32,
+}
+
+/// What a member tells balancers of its load.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadStatus {
+    /// UDP port at which they ask.
+    pub port: u16,
+    /// Established connections to the virtual addresses, as they were counted last.
+    pub connections: u64,
+    /// Questions that were answered.
+    pub answered: u64,
+    /// Datagrams that were not: no question, of nobody who may ask, or too many.
+    pub ignored: u64,
 }
 
 /// How a sublink fares.

@@ -138,8 +138,12 @@ fn member(config: &member::Config) -> String {
         [] => "any balancer".to_owned(),
         from => table::list(from),
     };
+    let load = match config.load_port {
+        None => "told to nobody".to_owned(),
+        Some(port) => format!("told at UDP port {port}"),
+    };
     format!(
-        "member of  {}\nat         {}\nfrom       {from}\n",
+        "member of  {}\nat         {}\nfrom       {from}\nload       {load}\n",
         table::list(&config.addresses),
         config.devices.join(", ")
     )

@@ -404,10 +404,17 @@ fn member(status: &MemberStatus) -> String {
         };
         columns.row([address.address.to_string(), tunnel]);
     }
+    let load = status.load.map(|load| {
+        format!(
+            "\ntold balancers {} times of {} connections at UDP port {}; {} datagrams ignored\n",
+            load.answered, load.connections, load.port, load.ignored
+        )
+    });
     format!(
-        "member at {}\n{}\n{columns}\n{}",
+        "member at {}\n{}\n{columns}{}\n{}",
         status.devices.join(", "),
         troubles(&status.troubles),
+        load.unwrap_or_default(),
         reasons(&status.reasons)
     )
 }

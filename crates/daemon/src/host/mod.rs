@@ -47,7 +47,7 @@ pub use own_udp::{Moved, Return, leave};
 use routing::{Memory, Routing};
 pub use routing::{RuleWay, Way, Ways};
 pub use settings::Settings;
-pub(crate) use sockets::listening;
+pub(crate) use sockets::{connections_to, listening};
 pub use sysctl::ephemeral_ports;
 pub(crate) use sysctl::in_force;
 pub use undone::Undone;

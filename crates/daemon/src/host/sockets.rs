@@ -1,6 +1,6 @@
-//! Connected UDP sockets of the host itself.
+//! Sockets of the host itself.
 //!
-//! A connected socket keeps its source address, and thereby its link, for as long as it is open. A client of a
+//! A connected UDP socket keeps its source address, and thereby its link, for as long as it is open. A client of a
 //! resolver or time server would send over a dead link forever. So such sockets are aborted (sock_diag(7),
 //! SOCK_DESTROY of Linux 4.9): the owner gets ECONNABORTED, and connects again over a link that works. A socket that is
 //! bound to a device wants that device, and is left alone. TCP has timers of its own.
@@ -60,6 +60,15 @@ pub fn listening() -> io::Result<Vec<SocketAddr>> {
         each(protocol, state, |socket| found.push(socket.local))?;
     }
     Ok(found)
+}
+
+/// How many connections of TCP to these addresses are established.
+pub fn connections_to(addresses: &[IpAddr]) -> io::Result<u64> {
+    let mut count = 0;
+    each(libc::IPPROTO_TCP, ESTABLISHED, |socket| {
+        count += u64::from(addresses.contains(&socket.local.ip()));
+    })?;
+    Ok(count)
 }
 
 /// Passes each socket of a protocol and state that is bound to no device.

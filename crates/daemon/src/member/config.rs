@@ -11,6 +11,8 @@ use crate::config::{Claim, MEMBER, check_claims, claim, is_of_one_host};
 
 /// Assigned to GUE by IANA.
 const GUE_PORT: u16 = 6080;
+/// The daemon keeps no privilege for ports below.
+const LOAD_PORT_MIN: u16 = 1024;
 
 /// A valid configuration of a member.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +27,8 @@ pub struct Config {
     pub from: Vec<IpAddr>,
     /// UDP port of GUE.
     pub gue_port: u16,
+    /// UDP port at which balancers are told how many connections there are; none: they are not.
+    pub load_port: Option<u16>,
 }
 
 /// Other keys belong to other roles.
@@ -43,6 +47,7 @@ struct MemberTable {
     #[serde(default)]
     from: Vec<IpAddr>,
     gue_port: Option<u16>,
+    load_port: Option<u16>,
 }
 
 impl Config {
@@ -64,12 +69,21 @@ impl Config {
         if table.gue_port == Some(0) {
             return Err(source.bad(&[MEMBER, "gue_port"], "a port from 1 on"));
         }
+        if table.load_port.is_some_and(|port| port < LOAD_PORT_MIN) {
+            let problem = format!("a port from {LOAD_PORT_MIN} on");
+            return Err(source.bad(&[MEMBER, "load_port"], problem));
+        }
+        if table.load_port.is_some() && table.from.is_empty() {
+            let problem = r#"who may ask? Name the balancers in from = ["10.0.0.1"]"#;
+            return Err(source.bad(&[MEMBER, "load_port"], problem));
+        }
         let config = Self {
             path: path.to_owned(),
             addresses: table.addresses,
             devices: table.devices,
             from: table.from,
             gue_port: table.gue_port.unwrap_or(GUE_PORT),
+            load_port: table.load_port,
         };
         check_claims(&source, config.claims(), "a device is named once")?;
         Ok(config)
@@ -158,6 +172,14 @@ mod tests {
             (
                 format!("{ADDRESSES}\ndevices = [\"eth0\", \"eth0\"]"),
                 "member.devices[1] = \"eth0\": this device is member.devices[0] already",
+            ),
+            (
+                format!("{ADDRESSES}\n{DEVICES}\nload_port = 6090"),
+                "member.load_port = 6090: who may ask? Name the balancers in from",
+            ),
+            (
+                format!("{ADDRESSES}\n{DEVICES}\nfrom = [\"10.0.0.1\"]\nload_port = 53"),
+                "member.load_port = 53: a port from 1024 on",
             ),
             (format!("{ADDRESSES}\n{DEVICES}\nport = 1"), "member.port"),
         ] {

@@ -10,6 +10,7 @@ use tracing::Span;
 
 use super::config::Config;
 use super::host::{Host, check, restore};
+use super::load::Reporter;
 use crate::attaching::attach_to;
 use crate::config::{Configuration, MEMBER};
 use crate::control::Call;
@@ -23,6 +24,7 @@ pub(crate) struct MemberRole {
     config: Config,
     plane: Member,
     host: Host,
+    reporter: Option<Reporter>,
 }
 
 impl MemberRole {
@@ -41,7 +43,20 @@ impl MemberRole {
             config,
             plane,
             host,
+            reporter: None,
         }
+    }
+
+    /// Answers balancers as the configuration says. One that answers so already goes on.
+    fn report(&mut self) {
+        let is_right = |reporter: &Reporter| reporter.is_of(&self.config);
+        if self.reporter.as_ref().is_some_and(is_right) {
+            return;
+        }
+        // The former one leaves its port first.
+        self.reporter = None;
+        let reporter = Reporter::begin(&self.config).context("member.load_port: answer balancers");
+        self.reporter = self.shell.done(reporter).flatten();
     }
 
     /// Inspects the host, and changes what differs. Addresses come last: from then on clients are answered.
@@ -72,6 +87,7 @@ impl MemberRole {
             .await;
         self.shell.done(is_quiet.context("host"));
         self.shell.done(set.context("addresses"));
+        self.report();
         let is_all_told = self.shell.troubles.is_clear();
         let mut claims = self.host.claims.borrow_mut();
         let kept = claims.keep_for(MEMBER, &self.config.device_names(), is_all_told);
@@ -94,6 +110,7 @@ impl MemberRole {
             troubles: self.troubles(),
             devices: self.config.devices.clone(),
             addresses: addresses?,
+            load: self.reporter.as_ref().map(Reporter::status),
             reasons: ReasonCount::by_frequency(self.plane.reasons()?),
         };
         Ok(Status {
