@@ -224,6 +224,7 @@ impl Algorithm {
             Taken::Never
             | Taken::EveryPeriod(_)
             | Taken::EveryWindow(_)
+            | Taken::ByCheck(_)
             | Taken::BackToBack(_)
             | Taken::ByPolicy(_) => Load::Dispatched,
         }

@@ -134,7 +134,7 @@ macro_rules! rows {
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 52] = rows! {
+pub static ROWS: [Row; 53] = rows! {
     "WSDM": "by available bandwidth; a retransmitted SYN tries another link" ("Peng 2005 §4.2") =>
         Policy::Gateway(Algorithm { measure: &measure::ST_MIX, retry: Retry::Elsewhere, ..PERIODIC });
     "RR": "each link in turn" ("Peng 2005 table 1") =>
@@ -310,6 +310,13 @@ pub static ROWS: [Row; 52] = rows! {
             measure: &measure::PEAK,
             dispatch: Dispatch::Cold,
             suits: "servers whose speed changes while others use them, and no more load than they can bear",
+            ..SERVERS
+        });
+    "probing": "the server that answered its last check in the least time" ("Zhang 2002 §2.3, dynamic probing") =>
+        Policy::Service(ServerPolicy {
+            measure: &measure::CHECK_TIME,
+            dispatch: Dispatch::Best,
+            suits: "comparisons with the literature, and servers at unlike distances: all connections between two checks go to one",
             ..SERVERS
         });
     "LC": "fewest connections still open" ("Zhang 2002 §2.3, least connections, by live count") =>

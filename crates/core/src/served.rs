@@ -15,7 +15,7 @@ pub struct Counted {
     pub open: u64,
 }
 
-/// What is known of a server at the end of a window.
+/// What is known of a server at the end of a window, or of its last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     /// Bytes sent in the window.
@@ -26,6 +26,8 @@ pub struct Served {
     pub answer_time: Option<Duration>,
     /// That time with a memory of [`MEMORY`] (peak EWMA): a longer one counts at once.
     pub peak: Duration,
+    /// How long its last check took; none if that failed, or was not made yet.
+    pub check_time: Option<Duration>,
 }
 
 /// In this time a peak falls to 1/e. As Finagle's peak EWMA has it by default.
@@ -59,6 +61,7 @@ impl Windows {
             open: now.open,
             answer_time,
             peak: self.peak,
+            check_time: None,
         }
     }
 }

@@ -170,6 +170,16 @@ impl ServerPolicy {
         matches!(self.measure.taken, Taken::EveryWindow(_))
     }
 
+    /// Whether it goes by open connections as they were at one moment, of which servers may tell themselves.
+    pub fn goes_by_open(&self) -> bool {
+        *self.measure == measure::OPEN_THEN
+    }
+
+    /// Whether it goes by how long the servers' checks took.
+    pub fn goes_by_checks(&self) -> bool {
+        matches!(self.measure.taken, Taken::ByCheck(_))
+    }
+
     /// Whether it goes by what servers sent, which is seen only where that passes by.
     pub fn needs_answers(&self) -> bool {
         self.is_measured() && self.measure.distance != Distance::Local
@@ -190,7 +200,7 @@ impl ServerPolicy {
             true => member.weight,
             false => 1,
         };
-        let Taken::EveryWindow(take) = self.measure.taken else {
+        let (Taken::EveryWindow(take) | Taken::ByCheck(take)) = self.measure.taken else {
             let weights = members.iter().map(|one| one.as_ref().map_or(1, weight));
             return weights.collect();
         };
@@ -213,7 +223,7 @@ impl ServerPolicy {
     fn load(&self) -> Load {
         match self.measure.taken {
             Taken::AtChoice(load) => load,
-            Taken::EveryWindow(_) => Load::Active,
+            Taken::EveryWindow(_) | Taken::ByCheck(_) => Load::Active,
             _ => Load::Dispatched,
         }
     }
@@ -263,7 +273,10 @@ impl Facts for ServerPolicy {
         };
         Cost {
             state,
-            probes: "none",
+            probes: match self.goes_by_checks() {
+                true => "the check of each server",
+                false => "none",
+            },
         }
     }
 
@@ -303,6 +316,7 @@ mod tests {
             open: 0,
             answer_time: None,
             peak: Duration::ZERO,
+            check_time: None,
         },
     };
 
@@ -343,7 +357,7 @@ mod tests {
     }
 
     /// All but those by a hash, whose requests differ.
-    const POLICIES: [&str; 14] = [
+    const POLICIES: [&str; 15] = [
         "RR",
         "WRR",
         "SWRR",
@@ -355,6 +369,7 @@ mod tests {
         "XSIZE",
         "EWMA",
         "Prequal",
+        "probing",
         "LC",
         "WLC",
         "P2C",
@@ -405,7 +420,13 @@ mod tests {
             open,
             ..Served::default()
         };
+        let checked = |ms| Served {
+            check_time: (ms > 0).then(|| Duration::from_millis(ms)),
+            ..Served::default()
+        };
         for (name, servers, expected) in [
+            ("probing", [2, 1, 3].map(checked), [0, 20, 0]),
+            ("probing", [2, 0, 3].map(checked), [20, 0, 0]),
             ("RT", [30, 10, 10].map(answered), [0, 10, 10]),
             ("XSIZE", [2000, 7000, 2000].map(sent), [10, 0, 10]),
             ("CONN", [5, 2, 3].map(open), [0, 20, 0]),

@@ -363,6 +363,18 @@ fn suspected(took: Duration, fall: u32) -> (Checks<&'static str>, Time) {
 }
 
 #[test]
+fn a_test_took_as_long_as_its_last_success_unless_a_failure_came_after_it() {
+    let (mut checks, _) = suspected(MS(7), 3);
+    assert_eq!(checks.took(&SUBJECT), Some(MS(7)));
+    assert_eq!(checks.took(&"another"), None);
+    let due = checks.next_timeout().unwrap();
+    let ask = checks.poll_ask(due).unwrap();
+    assert_eq!(checks.took(&SUBJECT), Some(MS(7)), "while the next is made");
+    checks.handle(due + MS(1), ask.id, Outcome::Failure(String::new()));
+    assert_eq!(checks.took(&SUBJECT), None);
+}
+
+#[test]
 fn who_is_suspected_is_tested_at_once_and_until_the_row_is_long_enough() {
     let (mut checks, now) = suspected(MS(1), 3);
     let regular = checks.next_timeout().unwrap();

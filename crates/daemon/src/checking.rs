@@ -87,6 +87,11 @@ impl<S: Ord + Clone> Checking<S> {
         self.checks.health(subject) == Health::Down
     }
 
+    /// How long its last check took; none if that failed.
+    pub fn took(&self, subject: &S) -> Option<Duration> {
+        self.checks.took(subject)
+    }
+
     /// The check because of which a subject is not used, if any.
     pub fn why(&self, subject: &S) -> Option<String> {
         let failing = self.checks.failing(subject)?;

@@ -5,15 +5,16 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr, UdpSocket};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anabranch_api::{MemberAddress, MemberStatus, Request, Response};
-use anabranch_core::Family;
+use anabranch_api::{MemberAddress, MemberStatus, Request, Response, ServiceStatus};
+use anabranch_core::polled::{LEN, answer, question, read_question};
+use anabranch_core::{Family, Proto};
 use anabranch_daemon::member::examine;
 use anabranch_frames::{Ip, frame, frame_socket, udp_without_checksum};
 use anabranch_testbed::netns::{Exit, Namespace};
@@ -28,6 +29,7 @@ anabranch_testbed::in_both_families!(
     superpackets_come_whole_from_a_balancer_of_this_program,
     nobody_is_told_where_the_virtual_address_is,
     a_clean_stop_leaves_the_host_as_it_was_and_a_killed_daemon_leaves_it_answering,
+    a_balancer_goes_by_the_connections_that_servers_say_they_have,
 );
 
 const MTU: usize = 1500;
@@ -377,6 +379,123 @@ fn superpackets_come_whole_from_a_balancer_of_this_program(family: Family) {
     }
 }
 
+/// Address of a server that only says how many connections it has, on a cable of its own.
+fn other(family: Family, node: u8) -> IpAddr {
+    match family {
+        Family::V4 => [10, 0, 1, node].into(),
+        Family::V6 => [0xfd01, 0, 0, 0, 0, 0, 0, node.into()].into(),
+    }
+}
+
+/// A server of this test: it says what `says` has, and something else than a load if that is the greatest number.
+fn say_load(server: &Namespace, at: SocketAddr, says: &Arc<AtomicU64>) {
+    let socket = server.run(move || UdpSocket::bind(at).unwrap()).unwrap();
+    let says = Arc::clone(says);
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
+            let number = read_question(&bytes[..length]).unwrap();
+            let said = match says.load(Ordering::Relaxed) {
+                u64::MAX => b"busy".to_vec(),
+                connections => answer(number, connections).to_vec(),
+            };
+            socket.send_to(&said, from).unwrap();
+        }
+    });
+}
+
+/// What a balancer knows of its only service, and its troubles.
+fn service(daemon: &Daemon) -> (ServiceStatus, String) {
+    let Response::Status(status) = daemon.call(&Request::Status) else {
+        panic!("no status")
+    };
+    let mut services = status.services.unwrap();
+    (services.services.remove(0), services.troubles.join("\n"))
+}
+
+fn a_balancer_goes_by_the_connections_that_servers_say_they_have(family: Family) {
+    const PORT: u16 = 6090;
+    let rig = Rig::new(family);
+    let second = Namespace::create("second").unwrap();
+    rig.balancer.veth("s1", &second, "eth0").unwrap();
+    rig.address(&rig.balancer, "s1", other(family, 1));
+    rig.address(&second, "eth0", other(family, 12));
+    let says = Arc::new(AtomicU64::new(1000));
+    say_load(&second, SocketAddr::new(other(family, 12), PORT), &says);
+    rig.write_config(&format!(
+        "[member]\naddresses = [\"{}\"]\ndevices = [\"eth0\"]\nfrom = [\"{}\"]\nload_port = {PORT}\n",
+        rig.vip().ip(),
+        balancer(family)
+    ));
+    rig.balancer.write_config(&format!(
+        "[service.web]\nlisten = \"{}\"\nservers = [\"{}\", \"{}\"]\ndevices = [\"c0\", \"s0\", \"s1\"]\ncheck = \"icmp\"\nforwarding = \"direct\"\npolicy = \"CONN\"\nties = \"first\"\npoll = \"100ms\"\n",
+        rig.vip(),
+        server(family),
+        other(family, 12)
+    ));
+    let (member, daemon) = (rig.start(), rig.balancer.start());
+    rig.serve();
+    let loads = || service(&daemon).0.servers.into_iter().map(|one| one.load);
+    let are = |expected: [Option<u64>; 2]| {
+        until("loads are known", || loads().eq(expected));
+    };
+    let goes_to = |wanted: IpAddr| {
+        until("the choice follows", || {
+            let asked = daemon.call(&Request::ExplainService {
+                service: "web".to_owned(),
+                client: SocketAddr::new(client(family, 7), 4000),
+                called: None,
+                proto: Proto::Tcp,
+            });
+            let Response::Served(would) = asked else {
+                panic!("{asked:?}")
+            };
+            would.server == Some(SocketAddr::new(wanted, 0))
+        });
+    };
+    are([Some(0), Some(1000)]);
+    goes_to(server(family));
+    let _held = [(); 2].map(|()| rig.client.connect(rig.vip(), DEADLINE).unwrap());
+    are([Some(2), Some(1000)]);
+    says.store(1, Ordering::Relaxed);
+    goes_to(other(family, 12));
+    says.store(3, Ordering::Relaxed);
+    goes_to(server(family));
+    assert_eq!(service(&daemon).1, "");
+
+    let stranger = rig
+        .client
+        .run(|| UdpSocket::bind((any(family), 0)).unwrap());
+    let asked_at = SocketAddr::new(server(family), PORT);
+    stranger.unwrap().send_to(&question(7), asked_at).unwrap();
+    let told = || status(&member).load.unwrap();
+    until("a stranger is ignored", || told().ignored == 1);
+    assert_eq!(told().connections, 2);
+    let polled = service(&daemon).0.polled.unwrap();
+    let header = if family == Family::V4 { 20 } else { 40 };
+    let bytes = (polled.questions + polled.answers) * (header + 8 + LEN as u64);
+    assert_eq!(polled.bytes, bytes);
+    assert!(polled.answers > 0, "{polled:?}");
+
+    says.store(u64::MAX, Ordering::Relaxed);
+    are([Some(2), None]);
+    let (_, troubles) = service(&daemon);
+    assert!(
+        troubles.contains("what it answers is no load"),
+        "{troubles}"
+    );
+    assert_eq!(member.end(Signal::SIGTERM), Exit::Code(0));
+    are([None, None]);
+    let (_, troubles) = service(&daemon);
+    assert!(troubles.contains("Connection refused"), "{troubles}");
+    goes_to(other(family, 12));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+fn any(family: Family) -> IpAddr {
+    of(family, "0.0.0.0", "::")
+}
+
 /// Whether a host on the server's network finds out who has the virtual address.
 fn is_found(rig: &Rig) -> bool {
     let vip = rig.vip().ip();
@@ -522,6 +641,7 @@ fn each_fault_of_a_server_is_found_and_no_other() {
             address: vip,
             outer_bytes: 20,
         }],
+        load: None,
         reasons: Vec::new(),
     };
     let found = |faults: &[&str]| assert_eq!(doctor(&rig, Some(good.clone())), faults);

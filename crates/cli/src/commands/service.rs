@@ -80,6 +80,7 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
         ">opened",
         ">active",
         ">limit",
+        ">load",
         "check",
         "last results",
         "why",
@@ -94,6 +95,7 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
             server.opened.to_string(),
             server.active.to_string(),
             table::optional(server.limit),
+            table::optional(server.load),
             table::optional(server.check.as_ref().map(|check| &check.check)),
             table::optional(server.check.as_ref().map(results)),
             server.why.clone().unwrap_or_default(),
@@ -105,9 +107,16 @@ fn show(services: &[ServiceStatus], name: &str, json: bool) -> anyhow::Result<()
         .iter()
         .map(|one| format!("   {one}\n"))
         .collect();
+    let polled = service.polled.map(|polled| {
+        format!(
+            "   asked for load {} times, answered {} times, {} bytes\n",
+            polled.questions, polled.answers, polled.bytes
+        )
+    });
     print(format!(
-        "{name} at {listen}, policy {}\n{names}\n{columns}",
-        service.policy
+        "{name} at {listen}, policy {}\n{names}{}\n{columns}",
+        service.policy,
+        polled.unwrap_or_default()
     ))
 }
 

@@ -479,7 +479,7 @@ impl Class {
                 (own.unwrap_or_default().to_vec(), Better::More)
             }
             // The data path takes the measure itself, and weights are its divisors.
-            Taken::AtChoice(_) | Taken::EveryWindow(_) | Taken::Never => {
+            Taken::AtChoice(_) | Taken::EveryWindow(_) | Taken::ByCheck(_) | Taken::Never => {
                 let weights = links.specs().map(|spec| weighting.of(spec, direction));
                 (weights.collect(), Better::More)
             }

@@ -512,6 +512,14 @@ impl<S: Ord + Clone> Checks<S> {
         })
     }
 
+    /// How long the test of a subject took that ended last; none if it failed. The longest of several.
+    pub fn took(&self, subject: &S) -> Option<Duration> {
+        let watches = self.watches.get(subject).into_iter().flatten();
+        let running = watches.flat_map(|watch| &watch.running);
+        let took = running.map(|running| running.count.succeeds.then_some(running.took));
+        took.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
     /// The status of each test, in the order of the checks.
     pub fn status(&self, subject: &S) -> Vec<TestStatus> {
         let watches = self.watches.get(subject).into_iter().flatten();

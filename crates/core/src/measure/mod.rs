@@ -37,7 +37,7 @@ pub use carried_way::CARRIED_WAY;
 pub use dispatched::DISPATCHED;
 pub use none::NONE;
 pub use response::RESPONSE;
-pub use server::{ANSWER_TIME, OPEN_THEN, PEAK, SENT};
+pub use server::{ANSWER_TIME, CHECK_TIME, OPEN_THEN, PEAK, SENT};
 pub use st_in::ST_IN;
 pub use st_mix::{Mixture, ST_MIX};
 pub use st_out::ST_OUT;
@@ -120,6 +120,8 @@ pub enum Taken {
     BackToBack(fn(&Observed<'_>) -> u64),
     /// Of servers, at the end of each window. The least value is the best; the weights follow from the values.
     EveryWindow(fn(&Served) -> u64),
+    /// Of servers, at each result of their checks; the same for the rest.
+    ByCheck(fn(&Served) -> u64),
     /// By an own policy, which sees all links at the end of each period. Each class has its own instance.
     ByPolicy(fn() -> Box<dyn OwnPolicy>),
 }

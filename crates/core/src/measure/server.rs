@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use super::{Better, Distance, Measure, Taken};
 use crate::link::RateNeed;
-use crate::served::Served;
 
 const fn of_servers(
     name: &'static str,
-    take: fn(&Served) -> u64,
+    taken: Taken,
     meaning: &'static str,
     state: &'static str,
 ) -> Measure {
@@ -16,7 +15,7 @@ const fn of_servers(
         name,
         distance: Distance::Node,
         better: Better::Less,
-        taken: Taken::EveryWindow(take),
+        taken,
         rates: RateNeed::None,
         by_rate: false,
         meaning,
@@ -29,7 +28,7 @@ pub static OPEN_THEN: Measure = Measure {
     distance: Distance::Local,
     ..of_servers(
         "open-then",
-        |served| served.open,
+        Taken::EveryWindow(|served| served.open),
         "connections open as the last window ended",
         "two counters, read every window",
     )
@@ -38,7 +37,7 @@ pub static OPEN_THEN: Measure = Measure {
 /// Bytes sent in the window (Zhang 2002 §2.3, XSIZE).
 pub static SENT: Measure = of_servers(
     "sent",
-    |served| served.sent_bytes,
+    Taken::EveryWindow(|served| served.sent_bytes),
     "bytes that each server has sent in the last window",
     "a counter for each processor, read every window",
 );
@@ -46,7 +45,7 @@ pub static SENT: Measure = of_servers(
 /// Mean time from a request to the first byte of its answer in the window (Zhang 2002 §2.3, RT). Who was asked nothing is worth a try.
 pub static ANSWER_TIME: Measure = of_servers(
     "answer-time",
-    |served| served.answer_time.map_or(0, nanoseconds),
+    Taken::EveryWindow(|served| served.answer_time.map_or(0, nanoseconds)),
     "mean time from a request to its answer in the last window",
     "the time of a request for each connection, and two counters",
 );
@@ -54,11 +53,19 @@ pub static ANSWER_TIME: Measure = of_servers(
 /// The same with a memory: a slower answer counts at once, a faster one by and by.
 pub static PEAK: Measure = of_servers(
     "peak-answer-time",
-    |served| nanoseconds(served.peak),
+    Taken::EveryWindow(|served| nanoseconds(served.peak)),
     "time from a request to its answer, which rises at once and falls slowly",
     "the time of a request for each connection, two counters, and a mean",
 );
 
+/// Time that the last check took (Zhang 2002 §2.3, probing). A server whose check failed comes last.
+pub static CHECK_TIME: Measure = of_servers(
+    "check-time",
+    Taken::ByCheck(|served| served.check_time.map_or(u64::MAX / 2, nanoseconds)),
+    "time that the last check of each server took",
+    "the time of the last check",
+);
+
 fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }

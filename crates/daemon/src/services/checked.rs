@@ -149,8 +149,13 @@ impl ServicesRole {
     /// Adds a result, and writes what follows from it.
     pub(super) fn tested(&mut self, done: (AskId, Outcome)) -> anyhow::Result<()> {
         if self.checks.take(self.shell.now(), done) {
-            self.tell_again()?;
+            return self.tell_again();
         }
-        Ok(())
+        let services = self.config.services.iter();
+        let by_checks = services.filter(|service| service.policy.goes_by_checks());
+        let by_checks: Vec<Service> = by_checks.cloned().collect();
+        by_checks
+            .iter()
+            .try_for_each(|service| self.tell_choices_again(service))
     }
 }

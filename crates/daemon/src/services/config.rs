@@ -2,6 +2,7 @@
 
 mod choosing;
 mod endpoints;
+mod poll;
 mod resolvers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use super::unknown::Unknown;
 use crate::config::{self, Claim, SERVICE, SERVICES, check_claims, claim, is_of_one_host};
 use choosing::choosing;
 use endpoints::{endpoints, is_tunnel};
+use poll::{Poll, poll};
 use resolvers::resolvers;
 
 const NAME_CHARS_MAX: usize = 32;
@@ -76,6 +78,8 @@ pub struct Service {
     bound: u32,
     /// How long the policy looks at servers before it goes by that; none if it does not.
     pub window: Option<Duration>,
+    /// Whether servers are asked for their load.
+    pub poll: Option<Poll>,
     /// How packets reach the servers.
     pub forwarding: Forwarding,
     /// Key of its hashes; none: of this balancer alone.
@@ -194,6 +198,8 @@ struct ServiceTable {
     policy: Option<String>,
     ties: Option<String>,
     window: Option<Span>,
+    poll: Option<Span>,
+    poll_port: Option<u16>,
     load_bound: Option<f64>,
     secret: Option<String>,
     #[serde(default)]
@@ -409,6 +415,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     let refused = |(key, problem): Refused| source.bad(&[SERVICE, &name, key], problem);
     let (listen, forwarding) = endpoints(&table).map_err(refused)?;
     let choosing = choosing(&table, forwarding).map_err(refused)?;
+    let poll = poll(&table, choosing.policy, forwarding, &listen).map_err(refused)?;
     let is_of_tcp = listen.iter().any(|one| one.protocol == Protocol::Tcp);
     let asked = (if is_of_tcp { "tcp" } else { "icmp" }, listen[0].ports[0]);
     let written = written(source, &name, &table.servers)?;
@@ -419,6 +426,10 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
     let client_limit = client_limit.transpose().map_err(refused)?;
     let resolvers = resolvers(table.resolver.as_ref(), &written).map_err(refused)?;
     let check = table.check.read(source, &name, asked)?;
+    if choosing.policy.goes_by_checks() && !check.is_some() {
+        let problem = "the policy goes by the time that checks take; leave it out".to_owned();
+        return Err(refused(("check", problem)));
+    }
     let fixed = written
         .iter()
         .filter_map(|one| Some((one, one.place.endpoint()?)));
@@ -434,6 +445,7 @@ fn service(source: &Source<'_>, name: String, table: ServiceTable) -> Result<Ser
         ties: choosing.ties,
         bound: choosing.bound,
         window: choosing.window,
+        poll,
         forwarding,
         secret: choosing.secret,
         on_failure: table.on_failure,

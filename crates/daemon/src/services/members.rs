@@ -155,6 +155,11 @@ pub struct ServerCheck {
 }
 
 impl ServerCheck {
+    /// Whether there is anything to pass.
+    pub fn is_some(&self) -> bool {
+        self.check.is_some()
+    }
+
     /// The check of one server.
     fn of(&self, server: SocketAddr) -> Option<Check> {
         let mut check = self.check.clone()?;

@@ -15,6 +15,7 @@ mod explain;
 mod members;
 mod named;
 mod places;
+mod polled;
 mod role;
 mod slow;
 mod stateless;
@@ -46,6 +47,7 @@ pub use config::{Config, Service};
 pub use members::{Member, Place};
 use named::Naming;
 pub(crate) use named::forget;
+use polled::Polling;
 use unknown::Unknown;
 use ways::Missing;
 pub(crate) use ways::check;
@@ -126,6 +128,7 @@ pub(crate) struct ServicesRole {
     windows: BTreeMap<String, Window>,
     /// The names of servers.
     naming: Naming,
+    polling: Polling,
 }
 
 impl ServicesRole {
@@ -154,6 +157,7 @@ impl ServicesRole {
             host,
             placed: BTreeMap::new(),
             windows: BTreeMap::new(),
+            polling: Polling::default(),
         })
     }
 }

@@ -120,6 +120,7 @@ impl ServicesRole {
                     }),
                 active: gauge.active(),
                 limit: member.limit.map(NonZeroU32::get),
+                load: self.polling.said(&service.name, member.endpoint),
             }
         });
         Ok(ServiceStatus {
@@ -128,6 +129,7 @@ impl ServicesRole {
             policy: Policy::Service(service.policy).to_string(),
             servers: servers.collect(),
             names: self.name_status(service),
+            polled: self.polling.status(&service.name),
         })
     }
 
@@ -193,6 +195,7 @@ impl Role for ServicesRole {
 
     async fn start(&mut self) -> anyhow::Result<()> {
         self.adopt_windows();
+        self.adopt_polls();
         self.look().await?;
         let troubles: Vec<&str> = self.shell.troubles.met().collect();
         anyhow::ensure!(
@@ -228,6 +231,7 @@ impl Role for ServicesRole {
         });
         let names = self.name_troubles();
         let troubles = lost.chain(not_made).chain(names);
+        let troubles = troubles.chain(self.polling.troubles());
         troubles.chain(self.shell.standing()).collect()
     }
 
@@ -239,6 +243,7 @@ impl Role for ServicesRole {
             }
             done = self.checks.done() => self.tested(done?)?,
             heard = self.naming.heard() => self.heard(heard?),
+            heard = self.polling.heard() => self.polling.take(heard?),
             swept = swept(&mut self.sweeping) => {
                 self.sweeping = None;
                 let (sweeper, swept) = swept?;
@@ -265,7 +270,8 @@ impl Role for ServicesRole {
         let test = test.map(|test| self.shell.instant(test));
         let name = self.naming.names.next_timeout();
         let name = name.map(|name| self.shell.instant(name));
-        let due = [test, name, self.window_ends()].into_iter().flatten();
+        let due = [test, name, self.window_ends(), self.polls_at()];
+        let due = due.into_iter().flatten();
         due.fold(self.sweep_at.min(self.watch_at), Instant::min)
     }
 
@@ -278,6 +284,7 @@ impl Role for ServicesRole {
         }
         self.ask_names();
         self.make_tests();
+        self.ask_loads();
         self.end_windows()?;
         if Instant::now() >= self.sweep_at {
             self.sweep();
@@ -334,6 +341,7 @@ impl Role for ServicesRole {
         }
         self.config = config;
         self.adopt_windows();
+        self.adopt_polls();
         self.find_servers();
         self.look().await?;
         tracing::info!(

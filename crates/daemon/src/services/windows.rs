@@ -46,11 +46,21 @@ impl Window {
 }
 
 impl ServicesRole {
-    /// What a server did in the last window.
+    /// What a server did in the last window, and how its last check went.
     pub(super) fn served(&self, service: &Service, server: SocketAddr) -> Served {
         let window = self.windows.get(&service.name);
         let served = window.and_then(|window| window.servers.get(&server));
-        served.map(|(_, served)| *served).unwrap_or_default()
+        let check_time = service
+            .policy
+            .goes_by_checks()
+            .then(|| self.checks.took(&(service.name.clone(), server)));
+        let served = served.map(|(_, served)| *served).unwrap_or_default();
+        let polled = self.polling.load(&service.name, server);
+        Served {
+            open: polled.unwrap_or(served.open),
+            check_time: check_time.flatten(),
+            ..served
+        }
     }
 
     /// When the next window ends.

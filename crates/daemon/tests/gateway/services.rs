@@ -21,6 +21,7 @@ use crate::serving::{cut_power, servers, web_server};
 
 mod names;
 mod operated;
+mod probing;
 
 anabranch_testbed::in_both_families!(
     Family:
@@ -491,17 +492,22 @@ fn all_connections_of_a_client_go_to_one_server_by_a_hash_of_its_address(family:
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-/// A web server whose page takes this long.
-fn httpd(server: &Namespace, folder: &Path, at: SocketAddr, takes: Duration) -> Child {
-    let scripts = folder.join("cgi-bin");
-    std::fs::create_dir(&scripts).unwrap();
-    let page = scripts.join("page");
+/// Whoever asks meanwhile gets the page that was there, or this one.
+fn write_page(folder: &Path, takes: Duration) {
+    let [new, page] = ["new", "cgi-bin/page"].map(|name| folder.join(name));
     let script = format!(
         "#!/bin/sh\nsleep {}\nprintf 'Content-Type: text/plain\\r\\n\\r\\n%s' page\n",
         takes.as_secs_f64()
     );
-    std::fs::write(&page, script).unwrap();
-    std::fs::set_permissions(&page, Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(&new, script).unwrap();
+    std::fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
+    std::fs::rename(new, page).unwrap();
+}
+
+/// A web server whose page takes this long.
+fn httpd(server: &Namespace, folder: &Path, at: SocketAddr, takes: Duration) -> Child {
+    std::fs::create_dir(folder.join("cgi-bin")).unwrap();
+    write_page(folder, takes);
     let mut command = Command::new("busybox");
     command.args(["httpd", "-f", "-p", &at.to_string(), "-h"]);
     command.arg(folder);

@@ -219,6 +219,29 @@ fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
             "the policy RR uses no hash",
         ),
         (
+            format!("{WEB}policy = \"probing\"\ncheck = \"none\"\n{DEVICES}"),
+            "service.web.check = \"none\": the policy goes by the time that checks take",
+        ),
+        (
+            format!("{WEB}poll = \"1s\"\n{DEVICES}"),
+            "service.web.poll = \"1s\": the policy RR does not go by it; write policy = \"CONN\"",
+        ),
+        (
+            format!("{WEB}policy = \"CONN\"\npoll = \"1s\"\n{DEVICES}"),
+            "service.web.poll = \"1s\": only a server that answers clients itself",
+        ),
+        (
+            with(
+                server,
+                "[\"10.0.0.11\"]\nforwarding = \"direct\"\npolicy = \"CONN\"\npoll = \"61s\"",
+            ),
+            "service.web.poll = \"61s\": a time from 100ms to 60s is allowed",
+        ),
+        (
+            format!("{WEB}policy = \"CONN\"\npoll_port = 6090\n{DEVICES}"),
+            "service.web.poll_port = 6090: nobody is asked without `poll`",
+        ),
+        (
             format!("{WEB}on_failure = \"drop\"\n{DEVICES}"),
             "service.web.on_failure = \"drop\": allowed: reset, keep",
         ),
@@ -345,7 +368,7 @@ fn what_cannot_be_is_told_in_a_line_with_key_and_value() {
         ),
         (
             with("devices", "device"),
-            "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, resolver, policy, ties, window, load_bound, secret, on_failure, unknown, insert_limit, client_limit, sorry, slow_start, forwarding, gue_port, check, devices",
+            "service.web.device = [\"eth0\"]: unknown key; allowed: listen, servers, resolver, policy, ties, window, poll, poll_port, load_bound, secret, on_failure, unknown, insert_limit, client_limit, sorry, slow_start, forwarding, gue_port, check, devices",
         ),
         (
             format!("{WEB}{DEVICES}{}", WEB.replace("web", "more") + DEVICES),
