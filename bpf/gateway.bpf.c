@@ -12,7 +12,7 @@
 #include "lib/gateway/explain.h"
 #include "lib/gateway/inbound.h"
 #include "lib/gateway/outbound.h"
-#include "lib/gateway/rival.h"
+#include "lib/gateway/race_copy.h"
 #include "lib/gateway/sweep.h"
 #include "lib/packet/fate.h"
 
@@ -57,7 +57,7 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 		action = answer_rst(skb, p);
 		break;
 	case AB_REASON_RACE_LOST:
-		action = reset_loser(skb, p);
+		action = reset_losing_copy(skb, p);
 		break;
 	case AB_REASON_PROBE_ANSWERED:
 		action = send_held(skb, p);
@@ -97,7 +97,7 @@ static __always_inline int take_mark(struct __sk_buff *skb, struct packet *p, __
 	int accounted = is_tail(skb) ? cut_tail(skb, l3) : 0;
 	if (accounted < 0)
 		return AB_REASON_REWRITE_FAILED;
-	p->flags = (accounted ? PACKET_ACCOUNTED : 0) | (skb->mark == AB_HAIRPIN_MARK ? PACKET_TURNED : 0);
+	p->flags = (accounted ? PACKET_ACCOUNTED : 0) | (skb->mark == AB_HAIRPIN_MARK ? PACKET_HAIRPINNED : 0);
 	take_race_mark(skb, p);
 	return 0;
 }

@@ -54,7 +54,7 @@ struct ab_flow_key {
  * the upper half (policy/trace.h). */
 enum ab_state {
 	AB_STATE_REPLIED = 1 << 0,   /* the remote end has answered */
-	AB_STATE_CONFIRMED = 1 << 1, /* no longer an embryo */
+	AB_STATE_CONFIRMED = 1 << 1, /* counted as confirmed, and no longer among its host's unconfirmed flows */
 	AB_STATE_FIN_LOCAL = 1 << 2,
 	AB_STATE_FIN_REMOTE = 1 << 3,
 	AB_STATE_LAYER3 = 1 << 4,     /* the LAN host is behind a device without Ethernet; with VIA_ROUTER */
@@ -93,12 +93,12 @@ struct ab_flow {
 	__be16 first_remote_port; /* UDP: for display; TCP: zero */
 	__u16 tried;		  /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
 	__u8 link;
-	__u8 class;  /* the class whose choice assigned it */
-	__u8 why;    /* enum ab_why of the choice */
-	__u8 turned; /* TCP with AB_STATE_HAIRPIN: the link at whose ingress it reaches the other LAN host */
-	__u8 mac[6]; /* of the LAN host, or of the router it is behind */
+	__u8 class;	   /* the class whose choice assigned it */
+	__u8 why;	   /* enum ab_why of the choice */
+	__u8 hairpin_link; /* TCP with AB_STATE_HAIRPIN: the link at whose ingress it reaches the other LAN host */
+	__u8 mac[6];	   /* of the LAN host, or of the router it is behind */
 	__u32 host; /* LAN entry: ab_host.id, ...; link entry, TCP: number of the latest SYN without an ACK that came for it, ... */
-	__u32 embryo; /* ... and the flow's place in the order of its embryos; ... and when, as ab_syn_sent(); 0: none has */
+	__u32 unconfirmed; /* ... and its place in its host's order of such flows; ... and when, as ab_syn_sent(); 0: none has */
 };
 
 static inline union ab_addr *ab_first_remote(struct ab_flow *flow)
@@ -120,7 +120,7 @@ struct ab_host_key {
 };
 
 /* The position of an unconfirmed flow among those of its host. The value is its LAN key. */
-struct ab_embryo_key {
+struct ab_unconfirmed_key {
 	__u32 host;
 	__u32 number; /* or AB_UNORDERED */
 };
@@ -225,7 +225,7 @@ struct ab_settings {
 	__u64 tcp_transitory_ns;
 	__u64 udp_ns;
 	__u64 icmp_ns;
-	__u64 embryo_ns;
+	__u64 unconfirmed_ns;
 	__u32 forwards_kernel; /* packets of no flow from a link may be forwards of the kernel, and are left to it */
 	__u32 quota_per_host;  /* live flows of one LAN host */
 	__u32 flows_max;       /* confirmed flows of all hosts; beyond that no flow is opened */
@@ -233,12 +233,12 @@ struct ab_settings {
 	__u16 port_max;
 	__u16 ephemeral_min; /* ... without those of the host's own sockets */
 	__u16 ephemeral_max;
-	__u32 udp_filter_open;	  /* endpoint-independent filtering instead of address-dependent */
-	__u32 fallback_mark;	  /* set on packets for the kernel's own NAT; 0: they are refused */
-	__u32 embryos_per_host;	  /* unconfirmed flows of one LAN host; one more evicts its oldest */
-	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
-	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
-	__u32 lan_sources_loose;  /* a LAN source may arrive from a LAN device other than that of its route */
+	__u32 udp_filter_open;	      /* endpoint-independent filtering instead of address-dependent */
+	__u32 fallback_mark;	      /* set on packets for the kernel's own NAT; 0: they are refused */
+	__u32 unconfirmed_per_host;   /* unconfirmed flows of one LAN host; one more evicts its oldest */
+	__u32 flows_per_device;	      /* live flows of one LAN device; 0: devices have no shares, there is only one */
+	__u32 unconfirmed_per_device; /* unconfirmed flows of one LAN device */
+	__u32 lan_sources_loose;      /* a LAN source may arrive from a LAN device other than that of its route */
 	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the LAN's addresses are routed there */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that no flow gets; 0: none */
 	/* Bits, AB_ROUTES_FOREIGN: rules or tables of others may apply to LAN traffic, so the kernel's routing is queried for
@@ -280,15 +280,15 @@ struct ab_witnesses {
 struct ab_host {
 	__u64 opened;
 	__u64 closed;
-	__u64 opened_ns;   /* last attempt to open a flow */
-	__u64 fallback_ns; /* when its buckets for the kernel's NAT are full again: of new flows, ... */
-	__u64 unknown_ns;  /* ... and of segments of unknown flows */
-	__u32 id;	   /* unique, also after the host was removed */
-	__u32 embryo_head; /* the number of its next embryo */
-	__u32 embryo_tail; /* no embryo has a lower number */
-	__u32 embryos;	   /* of a device: unconfirmed flows, including those that have ended */
-	__u32 mappings;	   /* live UDP and ICMP mappings, each with an external port of its own */
-	__u32 permissions; /* further remote addresses of its mappings */
+	__u64 opened_ns;	/* last attempt to open a flow */
+	__u64 fallback_ns;	/* when its buckets for the kernel's NAT are full again: of new flows, ... */
+	__u64 unknown_ns;	/* ... and of segments of unknown flows */
+	__u32 id;		/* unique, also after the host was removed */
+	__u32 unconfirmed_head; /* the next one's number in its order of unconfirmed flows */
+	__u32 unconfirmed_tail; /* none in that order has a lower number */
+	__u32 unconfirmed;	/* of a device: unconfirmed flows, including those that have ended */
+	__u32 mappings;		/* live UDP and ICMP mappings, each with an external port of its own */
+	__u32 permissions;	/* further remote addresses of its mappings */
 };
 
 /* A destination prefix: a /24 of IPv4, a /48 of IPv6. Its addresses are assumed to be at the same place. */
@@ -319,7 +319,7 @@ struct ab_silence {
 };
 
 /* A losing try of a connection attempt that is decided. */
-struct ab_loser {
+struct ab_losing_copy {
 	__u32 isn;   /* of its SYN */
 	__u32 class; /* of its flow */
 	__u32 sent;  /* as ab_syn_sent(), if another answer came first; 0: its answer measures nothing */
@@ -367,7 +367,7 @@ struct ab_class_name {
 struct ab_table {
 	__u64 confirmed;
 	__u64 forgotten;
-	__u64 evicted;	   /* embryos evicted for others of their host */
+	__u64 evicted;	   /* unconfirmed flows evicted for others of their host */
 	__u64 hosts;	   /* ids given to hosts */
 	__u64 fallback_ns; /* as ab_host.fallback_ns, for all hosts */
 	__u64 secret;	   /* of recent.h */

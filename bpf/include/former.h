@@ -31,10 +31,10 @@ struct ab_former_flow {
 	__u8 link;
 	__u8 class;
 	__u8 why;
-	__u8 turned;
+	__u8 hairpin_link;
 	__u8 mac[6];
 	__u32 host;
-	__u32 embryo;
+	__u32 unconfirmed;
 };
 
 #endif

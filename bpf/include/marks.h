@@ -28,9 +28,9 @@
 /* Packets from a link for no socket of the host. They are the kernel's only if its NAT knows the connection. */
 #define AB_STRAY_MARK 0xad000000u
 /* A race copy of a SYN, with the link that it takes in the lowest bits, ... */
-#define AB_RIVAL_MARK 0xae000000u
-/* ... and a SYN/ACK that came over a losing link (gateway/rival.h). */
-#define AB_LOSER_MARK 0xae000100u
+#define AB_RACE_COPY_MARK 0xae000000u
+/* ... and a SYN/ACK that came over a losing link (gateway/race_copy.h). */
+#define AB_LOSING_COPY_MARK 0xae000100u
 /* Packets from a link to the LAN by its prefix, which the kernel forwards. */
 #define AB_INBOUND_MARK 0xaf000000u
 

@@ -97,7 +97,7 @@ enum ab_fate {
 	X(REFUSED_HOSTS, REFUSED, "more LAN hosts than are counted: no newcomer opens flows")                          \
 	X(REFUSED_RATE_HOST, REFUSED, "host over its rate of new flows for the kernel NAT")                            \
 	X(REFUSED_RATE_ALL, REFUSED, "all hosts over the rate of new flows for the kernel NAT")                        \
-	X(REFUSED_EMBRYOS, REFUSED, "no room for unanswered flows of a host that has none")                            \
+	X(REFUSED_UNCONFIRMED, REFUSED, "no room for unanswered flows of a host that has none")                        \
 	X(REFUSED_PORTS, REFUSED, "no external port free")                                                             \
 	X(REFUSED_PROTOCOL, REFUSED, "neither TCP, UDP nor ICMP")                                                      \
 	X(TOO_BIG_OUT, REFUSED, "longer than the link's MTU: answered with fragmentation needed")                      \

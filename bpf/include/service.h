@@ -207,11 +207,11 @@ struct ab_passing {
 
 /* Connections expire after this time without a packet: RFC 5382 REQ-5, and for an unanswered one the time after which Linux stops
  * sending SYN/ACKs. */
-#define AB_CONNECTION_EMBRYO_NS 60000000000ull
+#define AB_CONNECTION_UNCONFIRMED_NS 60000000000ull
 #define AB_CONNECTION_CLOSED_NS 60000000000ull
 #define AB_CONNECTION_IDLE_NS 7440000000000ull
 /* UDP: as the kernel's connection tracking. Most clients use a port for one question and one answer. */
-#define AB_CONNECTION_UDP_EMBRYO_NS 30000000000ull
+#define AB_CONNECTION_UDP_UNCONFIRMED_NS 30000000000ull
 #define AB_CONNECTION_UDP_IDLE_NS 180000000000ull
 /* A datagram proves nothing about its sender. So an answered client's way changes only after it has been silent for this time. */
 #define AB_CONNECTION_UDP_WAY_NS 10000000000ull

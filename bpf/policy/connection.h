@@ -116,10 +116,10 @@ static __always_inline int ab_connection_is_passing(__u32 state)
 static __always_inline __u64 ab_connection_timer_ns(__u8 proto, __u32 state)
 {
 	if (proto == IPPROTO_UDP)
-		return state & AB_CONNECTION_ESTABLISHED ? AB_CONNECTION_UDP_IDLE_NS : AB_CONNECTION_UDP_EMBRYO_NS;
+		return state & AB_CONNECTION_ESTABLISHED ? AB_CONNECTION_UDP_IDLE_NS : AB_CONNECTION_UDP_UNCONFIRMED_NS;
 	if (state & AB_CONNECTION_CLOSED)
 		return AB_CONNECTION_CLOSED_NS;
-	return state & AB_CONNECTION_ESTABLISHED ? AB_CONNECTION_IDLE_NS : AB_CONNECTION_EMBRYO_NS;
+	return state & AB_CONNECTION_ESTABLISHED ? AB_CONNECTION_IDLE_NS : AB_CONNECTION_UNCONFIRMED_NS;
 }
 
 #endif

@@ -43,13 +43,13 @@ static __always_inline __u64 ab_spend_race(const struct ab_choice *now, __u64 fu
 }
 
 /* The links that race copies take, beside `first`, as bits: those that ab_choose() has chosen among. */
-static __always_inline __u32 ab_rivals(const struct ab_request *q, __u32 first)
+static __always_inline __u32 ab_race_copies(const struct ab_request *q, __u32 first)
 {
-	return ab_pool_links(q) & ~ab_rival(ab_try(first));
+	return ab_pool_links(q) & ~ab_race_copy(ab_try(first));
 }
 
 /* The link that is `step` places after `first`, cyclically. */
-static __always_inline __u32 ab_next_rival(__u32 first, __u32 step)
+static __always_inline __u32 ab_next_race_copy(__u32 first, __u32 step)
 {
 	return (first + step) % AB_MAX_LINKS;
 }

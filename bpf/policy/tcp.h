@@ -97,7 +97,7 @@ static __always_inline __u64 ab_tcp_timer_ns(const struct ab_settings *set, __u3
 	if (state & AB_STATE_CLOSED && is_pressed)
 		return AB_PRESSED_CLOSED_NS;
 	if (!(state & AB_STATE_CONFIRMED))
-		return set->embryo_ns;
+		return set->unconfirmed_ns;
 	return state & AB_STATE_CLOSED ? set->tcp_transitory_ns : set->tcp_established_ns;
 }
 

@@ -65,21 +65,21 @@ static __always_inline int ab_waits(__u32 tries)
 
 /* The following functions have no branches: see set.h. */
 /* The bit of a try in the set of a race. */
-static __always_inline __u32 ab_rival(__u32 one)
+static __always_inline __u32 ab_race_copy(__u32 one)
 {
 	return 1u << (one - 1) % AB_MAX_LINKS;
 }
 
 /* The word of an attempt whose SYN takes these links, as bits, in addition to its own. */
-static __always_inline __u32 ab_tries_race(__u32 rivals)
+static __always_inline __u32 ab_tries_race(__u32 race_copies)
 {
-	return AB_TRIES_RACE | (rivals & ((1u << AB_MAX_LINKS) - 1));
+	return AB_TRIES_RACE | (race_copies & ((1u << AB_MAX_LINKS) - 1));
 }
 
 /* The same if probes take the links and the SYN waits. */
-static __always_inline __u32 ab_tries_probe(__u32 rivals)
+static __always_inline __u32 ab_tries_probe(__u32 race_copies)
 {
-	return ab_tries_race(rivals) | AB_TRIES_WAITS;
+	return ab_tries_race(race_copies) | AB_TRIES_WAITS;
 }
 
 /* The i-th try of a list. */
@@ -117,7 +117,7 @@ static __always_inline int ab_tries_hold(__u32 tries, __u32 one)
 /* Replaces `from` in the list by `to`, if it is there. */
 static __always_inline __u32 ab_tries_replace(__u32 tries, __u32 from, __u32 to)
 {
-	__u32 listed = 0, set = (tries | ab_rival(to)) & ~ab_rival(from) & (AB_TRIES_MASK | AB_TRIES_RACE);
+	__u32 listed = 0, set = (tries | ab_race_copy(to)) & ~ab_race_copy(from) & (AB_TRIES_MASK | AB_TRIES_RACE);
 
 	for (__u32 i = 0; i < AB_TRIES_EARLIER; i++) {
 		__u32 one = ab_listed(tries, i);

@@ -11,7 +11,7 @@
 #include <linux/if_packet.h>
 
 #include "frag.h"
-#include "rival.h"
+#include "race_copy.h"
 #include "turn.h"
 
 /* Hardware addresses of devices on top of one of the gateway's devices, such as that of a virtual router (RFC 9568 section 7.3) on
@@ -22,7 +22,7 @@ AB_MAP(own_macs, BPF_MAP_TYPE_HASH, AB_OWN_MACS_MAX, struct ab_own_mac, __u32, B
 static __always_inline int has_come_back(const struct __sk_buff *skb)
 {
 	__u32 kind = skb->mark & AB_MARK_KIND;
-	return kind == AB_TAIL_MARK || kind == AB_HAIRPIN_MARK || kind == AB_RIVAL_MARK;
+	return kind == AB_TAIL_MARK || kind == AB_HAIRPIN_MARK || kind == AB_RACE_COPY_MARK;
 }
 
 /* Checks a frame that is not addressed to its device. Returns 0, or the reason to leave it to the kernel. */

@@ -17,7 +17,7 @@ static __always_inline int send_back(struct __sk_buff *skb, struct packet *p)
 {
 	if (exchange_ends(skb, p))
 		return -1;
-	return p->flags & PACKET_TURNED ? turn_back(skb, p) : bpf_redirect(skb->ifindex, 0);
+	return p->flags & PACKET_HAIRPINNED ? turn_back(skb, p) : bpf_redirect(skb->ifindex, 0);
 }
 
 /* Answers with an ICMP error, see become_error(). */

@@ -15,7 +15,7 @@
 #include "stats.h"
 
 /* Losing tries, by their link keys. An answer to one is reset as long as it is remembered. */
-AB_MAP(losers, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, struct ab_loser, 0);
+AB_MAP(losing_copies, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, struct ab_losing_copy, 0);
 
 /* The key of the try over `link`. Returns 0 if the link has no address. */
 static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab_flow_key *lan_key,
@@ -38,7 +38,7 @@ static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab
 static __always_inline int retire_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan, __u32 link)
 {
 	struct ab_flow_key key;
-	struct ab_loser loser = { .isn = lan->tcp.isn, .class = lan->class };
+	struct ab_losing_copy losing_copy = { .isn = lan->tcp.isn, .class = lan->class };
 	if (!make_try_key(&key, lan_key, lan, link))
 		return 0;
 	const struct ab_flow *entry = find_entry(&key);
@@ -46,9 +46,9 @@ static __always_inline int retire_try(const struct ab_flow_key *lan_key, const s
 	    !is_same_addr(&entry->other_local, &lan_key->local))
 		return 0;
 	if (ab_is_race(lan->tcp.tries) && !ab_tries_are_free(lan->tcp.tries))
-		loser.sent = entry->tcp.tries;
+		losing_copy.sent = entry->tcp.tries;
 	bpf_map_delete_elem(&flows, &key);
-	return bpf_map_update_elem(&losers, &key, &loser, BPF_ANY);
+	return bpf_map_update_elem(&losing_copies, &key, &losing_copy, BPF_ANY);
 }
 
 struct retiring {
@@ -144,7 +144,7 @@ static __noinline int answer_attempt(struct packet *p, struct ab_flow_key *lan_k
 		__sync_lock_test_and_set(&lan->tcp.tries, tries);
 	else
 		bind_to_try(lan, &wan_key->local, link, tries);
-	p->losers = ab_is_race(tries) ? tries & AB_TRIES_MASK : 0;
+	p->losing_copies = ab_is_race(tries) ? tries & AB_TRIES_MASK : 0;
 	if (tries & AB_TRIES_MASK)
 		retire_tries(lan_key, lan);
 	return answer;

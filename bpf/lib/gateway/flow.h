@@ -2,9 +2,9 @@
 /*
  * The flow table: two entries for each flow, one for each side, and their life cycle.
  *
- * A flow is unconfirmed (an embryo) until a TCP handshake completes, or until a UDP or ICMP mapping is answered or lasts. Each host
- * has a share of unconfirmed flows. So a host's flood of first packets evicts only its own unconfirmed flows (embryo.h). The LAN
- * entry has the state of both.
+ * A flow is unconfirmed until a TCP handshake completes, or until a UDP or ICMP mapping is answered or lasts. Each host has a share
+ * of unconfirmed flows. So a host's flood of first packets evicts only its own unconfirmed flows (unconfirmed.h). The LAN entry has
+ * the state of both.
  */
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
@@ -198,7 +198,7 @@ static __always_inline void take_flow(const struct ab_flow_key *lan_key, struct 
 				      struct ab_flow_key *wan_key)
 {
 	/* Read before the deletion, because the memory may then be reused. */
-	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
+	struct ab_unconfirmed_key place = { .host = lan->host, .number = lan->unconfirmed };
 	__u32 device = device_counted(lan);
 	if (find_other(lan_key, lan, wan_key))
 		bpf_map_delete_elem(&flows, wan_key);
@@ -208,7 +208,7 @@ static __always_inline void take_flow(const struct ab_flow_key *lan_key, struct 
 	else if (is_confirmed)
 		table_add(0, 1);
 	else
-		release_embryo(&place, device);
+		release_unconfirmed(&place, device);
 }
 
 /* The same for the flow that the key has now; the one that was found before may have been removed by another CPU. */
@@ -240,7 +240,8 @@ __noinline int forget_evicted(void)
 
 /* Sets a bit of an unconfirmed flow's LAN entry if it has none of `others`, in one operation, so that a flow is either confirmed or
  * evicted. Returns whether the bit was set. */
-static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bit, __u32 others)
+static __always_inline int claim_unconfirmed(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bit,
+					     __u32 others)
 {
 	__u32 state = lan->state;
 	if ((state & AB_STATE_TRACE) != ab_trace(lan_key) || state & others)
@@ -256,14 +257,14 @@ __noinline int confirm_flow(struct ab_flow *lan)
 	const struct ab_settings *set = current_settings();
 	if (!s || !set || !lan || !ab_may_confirm(lan->state) || table_flows() >= set->flows_max)
 		return 0;
-	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
+	struct ab_unconfirmed_key place = { .host = lan->host, .number = lan->unconfirmed };
 	__u32 device = device_counted(lan);
 	struct ab_flow *wan = find_other(&s->lan_key, lan, &s->wan_key);
-	if (!wan || !claim_embryo(&s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED, AB_STATE_SETTLED))
+	if (!wan || !claim_unconfirmed(&s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED, AB_STATE_SETTLED))
 		return 0;
 	mark_other(wan, &s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED);
 	table_add(1, 0);
-	release_embryo(&place, device);
+	release_unconfirmed(&place, device);
 	if (!is_mapping(s->lan_key.proto))
 		leave_endpoints();
 	return 1;

@@ -27,7 +27,7 @@ __noinline int cut_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __
 	if (p->fragment & IP_DONT_FRAGMENT)
 		return side == AB_SIDE_LAN ? AB_REASON_TOO_BIG_OUT : AB_REASON_TOO_BIG_IN;
 	__u32 was_fragment = is_fragment(p);
-	int bad = split_packet(skb, p, mtu, p->flags & PACKET_TURNED ? TAIL_TURNED : 0);
+	int bad = split_packet(skb, p, mtu, p->flags & PACKET_HAIRPINNED ? TAIL_HAIRPINNED : 0);
 	return bad || was_fragment ? bad : learn_fragment(p, side);
 }
 

@@ -74,7 +74,7 @@ __noinline int meet_call(struct packet *p)
 		return AB_REASON_HAIRPIN_RST;
 	s->opening.is_hairpin = 1;
 	s->opening.is_answer = !is_first_syn(p);
-	s->opening.turned = call.link;
+	s->opening.hairpin_link = call.link;
 	return TO_OPEN;
 }
 
@@ -104,7 +104,7 @@ __noinline int follow_hairpin(struct packet *p, struct ab_flow *flow)
 	struct flow_room *s = flow_room();
 	if (!s || !p || !flow)
 		return AB_REASON_MALFORMED;
-	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(flow->turned), &p->dst, p->dport, &flow->other_local,
+	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(flow->hairpin_link), &p->dst, p->dport, &flow->other_local,
 		 flow->other_port);
 	if (is_first_syn(p) || find_flow(&s->wan_key))
 		return AB_REASON_HAIRPIN;

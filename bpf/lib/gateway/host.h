@@ -131,22 +131,22 @@ static __always_inline __u32 *unordered_of(__u32 host)
 	return bpf_map_lookup_elem(&unordered, &index);
 }
 
-static __always_inline void leave_place(const struct ab_embryo_key *place)
+static __always_inline void leave_place(const struct ab_unconfirmed_key *place)
 {
 	__u32 *count = place->number == AB_UNORDERED ? unordered_of(place->host) : NULL;
 	if (count)
 		__sync_fetch_and_add(count, -1);
 	else
-		bpf_map_delete_elem(&embryo_order, place);
+		bpf_map_delete_elem(&unconfirmed_order, place);
 }
 
 /* Called when a flow is confirmed or evicted: its position is free, and its device has one less. */
-static __noinline void release_embryo(const struct ab_embryo_key *place, __u32 ifindex)
+static __noinline void release_unconfirmed(const struct ab_unconfirmed_key *place, __u32 ifindex)
 {
 	leave_place(place);
 	struct ab_host *device = share_of_device(ifindex);
 	if (device)
-		__sync_fetch_and_add(&device->embryos, -1);
+		__sync_fetch_and_add(&device->unconfirmed, -1);
 }
 
 #endif

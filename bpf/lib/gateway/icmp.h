@@ -78,7 +78,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	if (!p || !q)
 		return AB_REASON_MALFORMED;
 	struct ab_flow_key key;
-	__u32 is_false = !(p->flags & PACKET_TURNED) && is_of_site(&p->src);
+	__u32 is_false = !(p->flags & PACKET_HAIRPINNED) && is_of_site(&p->src);
 	if (!icmp_sum_holds(skb, p))
 		return AB_REASON_BAD_CHECKSUM;
 	int bad = read_quote(skb, p, q);

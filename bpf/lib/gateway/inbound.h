@@ -8,7 +8,7 @@
 #include "icmp.h"
 #include "nat.h"
 #include "permission.h"
-#include "rival.h"
+#include "race_copy.h"
 #include "stray.h"
 #include "tcp.h"
 
@@ -22,7 +22,7 @@ __noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab
 		return AB_REASON_MALFORMED;
 	const struct ab_settings *set = current_settings();
 	struct ab_flow_key key;
-	if (p->flags & PACKET_TURNED)
+	if (p->flags & PACKET_HAIRPINNED)
 		return 0;
 	if (is_of_site(&p->src))
 		return AB_REASON_SPOOFED_WAN;
@@ -164,7 +164,7 @@ static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *
 /* Whether the packet is the usual case: complete, of a confirmed flow, and without anything to check. */
 static __always_inline int is_usual_in(const struct __sk_buff *skb, const struct packet *p, struct ab_flow *flow)
 {
-	if (p->flags & PACKET_TURNED || !is_under_way(flow) || p->ttl <= 1 || is_too_long_for_some(skb, p))
+	if (p->flags & PACKET_HAIRPINNED || !is_under_way(flow) || p->ttl <= 1 || is_too_long_for_some(skb, p))
 		return 0;
 	return is_mapping(p->proto) ? is_same_addr(ab_first_remote(flow), &p->src)
 				    : !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_FIN | AB_TCP_RST));
@@ -210,7 +210,7 @@ __noinline int link_of_packet(struct packet *p, __u32 link)
 static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet *p, __u32 link, __u8 side,
 					   struct ab_flow_key *key, struct ab_flow *flow)
 {
-	if (p->flags & PACKET_LOSER)
+	if (p->flags & PACKET_LOSING_COPY)
 		return AB_REASON_RACE_LOST;
 	if (!flow) {
 		link = link_of_packet(p, link) & (AB_MAX_LINKS - 1);
@@ -229,7 +229,7 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 		make_key(key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
 		flow = find_flow(key);
 	}
-	if (!flow && p->flags & PACKET_TURNED) {
+	if (!flow && p->flags & PACKET_HAIRPINNED) {
 		int refused = find_called(p, link, key);
 		if (refused)
 			return refused;
@@ -237,22 +237,22 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 		p->flags |= PACKET_CALL;
 	}
 	if (!flow)
-		return answers_loser(p, key) ?: hear_survey(p, link) ?: stray_inbound(skb, p);
+		return answers_losing_copy(p, key) ?: hear_survey(p, link) ?: stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* A packet of another LAN host does not count as traffic of the link. */
-	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_at(flow->class, link, p->family);
+	struct ab_traffic *t = p->flags & PACKET_HAIRPINNED ? NULL : traffic_at(flow->class, link, p->family);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
-		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))
+		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_HAIRPINNED))
 			return AB_REASON_SPOOFED_WAN;
 		if (!(p->flags & PACKET_CALL)) {
 			int refused = take_for_lan(skb, p, key, &flow, side) ?: follow_tcp_in(p, key, flow, t, link);
 			if (refused)
 				return refused;
 		}
-		if (p->losers)
-			send_losers(skb, p);
+		if (p->losing_copies)
+			send_losing_copies(skb, p);
 		if (!(p->flags & (PACKET_CALL | PACKET_UNPROVEN)))
 			count_rx(t, flow, load);
 		int way = forward_in(skb, p, flow, link);

@@ -8,10 +8,10 @@
 #include "../../policy/inline.h"
 #include "../packet/map.h"
 
-/* User space sets the sizes of `flows`, `embryo_order`, `permissions` and `hosts` before loading. */
+/* User space sets the sizes of `flows`, `unconfirmed_order`, `permissions` and `hosts` before loading. */
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
 AB_MAP(permissions, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
-AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_key, 0);
+AB_MAP(unconfirmed_order, BPF_MAP_TYPE_HASH, 1, struct ab_unconfirmed_key, struct ab_flow_key, 0);
 AB_MAP(unordered, BPF_MAP_TYPE_ARRAY, AB_UNORDERED_HOSTS, __u32, __u32, 0);
 AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);
 
@@ -74,20 +74,20 @@ struct {
 
 /* A flow that may be opened: its opener, and the search for its link and port. */
 struct ab_opening {
-	__u8 mac[6];	  /* source */
-	__u8 via_router;  /* the source is identified by its address, because it is behind a router of the LAN, ... */
-	__u8 layer3;	  /* ... or a device without Ethernet */
-	__u8 is_hairpin;  /* the destination is one of our external addresses, ... */
-	__u8 is_answer;	  /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
-	__u8 turned;	  /* ab_flow.turned */
-	__u8 class;	  /* of the flow, and whose choice is made */
-	__u8 is_apart;	  /* AB_STATE_APART */
-	__u8 is_classed;  /* AB_STATE_CLASSED */
-	__u8 keeps_port;  /* AB_STATE_ROUTED or AB_STATE_PREFIX */
-	__u8 joins;	  /* what it opens has begun elsewhere: over a link without NAT, or not at all */
-	__u8 waited;	  /* its SYN has waited for a probe, in vain */
-	__u16 asked_link; /* link by whose prefix the remote end began; AB_NO_TARGET: it did not */
-	__u16 kept_link;  /* link and port of the LAN endpoint's external endpoint; AB_NO_TARGET: none */
+	__u8 mac[6];	   /* source */
+	__u8 via_router;   /* the source is identified by its address, because it is behind a router of the LAN, ... */
+	__u8 layer3;	   /* ... or a device without Ethernet */
+	__u8 is_hairpin;   /* the destination is one of our external addresses, ... */
+	__u8 is_answer;	   /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
+	__u8 hairpin_link; /* ab_flow.hairpin_link */
+	__u8 class;	   /* of the flow, and whose choice is made */
+	__u8 is_apart;	   /* AB_STATE_APART */
+	__u8 is_classed;   /* AB_STATE_CLASSED */
+	__u8 keeps_port;   /* AB_STATE_ROUTED or AB_STATE_PREFIX */
+	__u8 joins;	   /* what it opens has begun elsewhere: over a link without NAT, or not at all */
+	__u8 waited;	   /* its SYN has waited for a probe, in vain */
+	__u16 asked_link;  /* link by whose prefix the remote end began; AB_NO_TARGET: it did not */
+	__u16 kept_link;   /* link and port of the LAN endpoint's external endpoint; AB_NO_TARGET: none */
 	__be16 kept_port;
 	__u32 lan_ifindex;    /* device of the source's route */
 	union ab_addr remote; /* destination, ... */
@@ -133,7 +133,7 @@ struct flow_room {
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
-	struct ab_flow_key endpoint_key, called_key, rival_key, held_key;
+	struct ab_flow_key endpoint_key, called_key, race_copy_key, held_key;
 	struct endpoints ends; /* for a look-up of a socket */
 	struct ab_asked_key asked;
 };

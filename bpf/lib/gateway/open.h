@@ -9,7 +9,7 @@
 #include "../../policy/rules.h"
 #include "../../policy/session.h"
 #include "admit.h"
-#include "embryo.h"
+#include "unconfirmed.h"
 #include "paths.h"
 #include "race.h"
 #include "survey.h"
@@ -278,7 +278,7 @@ static __always_inline void fill_entries(struct flow_room *s, const struct packe
 	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) | (s->opening.layer3 ? AB_STATE_LAYER3 : 0) |
 		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
 		     (s->opening.is_apart ? AB_STATE_APART : 0) | (is_asked(s) ? AB_STATE_OUTSIDE : 0);
-	wan->turned = s->opening.turned;
+	wan->hairpin_link = s->opening.hairpin_link;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
 	wan->other_local = s->lan_key.local;
@@ -309,7 +309,7 @@ static __always_inline void fill_entries(struct flow_room *s, const struct packe
 /* Whether there is room among the unconfirmed flows of the opener's device, if necessary after evicting one of its own. */
 static __always_inline int has_device_room(const struct ab_settings *set, const struct opener *o)
 {
-	return !o->device || (__s32)o->device->embryos < (__s32)set->embryos_per_device ||
+	return !o->device || (__s32)o->device->unconfirmed < (__s32)set->unconfirmed_per_device ||
 	       evict_oldest(o->host, ROOM_STEPS);
 }
 
@@ -317,13 +317,13 @@ static __always_inline int has_device_room(const struct ab_settings *set, const 
  * evicted. If devices have shares, that may be any of its flows, so all are in the order. */
 static __always_inline int has_place(struct flow_room *s, const struct ab_settings *set, const struct opener *o)
 {
-	__u32 share = set->embryos_per_host, unordered = o->device ? 0 : share / AB_UNORDERED_HOSTS;
-	return enqueue_embryo(s, o->host, share, unordered) ||
-	       (evict_oldest(o->host, ROOM_STEPS) && enqueue_embryo(s, o->host, share, unordered));
+	__u32 share = set->unconfirmed_per_host, unordered = o->device ? 0 : share / AB_UNORDERED_HOSTS;
+	return enqueue_unconfirmed(s, o->host, share, unordered) ||
+	       (evict_oldest(o->host, ROOM_STEPS) && enqueue_unconfirmed(s, o->host, share, unordered));
 }
 
 /* Inserts the LAN entry after the link entry. Returns 0, OPENED_ELSEWHERE, or the reason of failure. */
-static __noinline int enter_embryo(struct flow_room *s, const struct ab_settings *set, const struct opener *o)
+static __noinline int enter_unconfirmed(struct flow_room *s, const struct ab_settings *set, const struct opener *o)
 {
 	int error = -ENOSPC;
 	s->lan.other_port = s->wan_key.local_port;
@@ -333,12 +333,12 @@ static __noinline int enter_embryo(struct flow_room *s, const struct ab_settings
 		error = bpf_map_update_elem(&flows, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)
 			return 0;
-		dequeue_embryo(s);
+		dequeue_unconfirmed(s);
 	}
 	bpf_map_delete_elem(&flows, &s->wan_key);
 	if (has_other_tries(&s->lan_key, &s->lan))
 		retire_tries(&s->lan_key, &s->lan);
-	return error == -EEXIST ? OPENED_ELSEWHERE : AB_REASON_REFUSED_EMBRYOS;
+	return error == -EEXIST ? OPENED_ELSEWHERE : AB_REASON_REFUSED_UNCONFIRMED;
 }
 
 /* Counts a flow after its entries were inserted. */
@@ -349,7 +349,7 @@ static __always_inline void count_opening(const struct flow_room *s, const struc
 	if (is_mapping(s->lan_key.proto))
 		__sync_fetch_and_add(&o->host->mappings, 1);
 	if (o->device)
-		__sync_fetch_and_add(&o->device->embryos, 1);
+		__sync_fetch_and_add(&o->device->unconfirmed, 1);
 }
 
 /* Where it is remembered which links have no free port for flows like this one. TCP ports are used again for each remote
@@ -401,7 +401,7 @@ static __always_inline int is_settled(const struct flow_room *s)
 static __always_inline void stay_at_endpoint(struct flow_room *s)
 {
 	__u16 kept = s->opening.kept_link;
-	s->decision.target = is_asked(s) ? s->opening.asked_link : kept < AB_MAX_LINKS ? kept : s->opening.turned;
+	s->decision.target = is_asked(s) ? s->opening.asked_link : kept < AB_MAX_LINKS ? kept : s->opening.hairpin_link;
 	s->decision.why = s->request.route == s->decision.target ? AB_WHY_ROUTE : AB_WHY_ENDPOINT;
 }
 
@@ -442,7 +442,7 @@ static long try_link(__u32 attempt, struct opener *o)
 			return 1;
 		learn_full(s, o->packet, target & (AB_MAX_LINKS - 1));
 		return ++s->opening.failed == LINK_ATTEMPTS;
-	case AB_REASON_REFUSED_EMBRYOS:
+	case AB_REASON_REFUSED_UNCONFIRMED:
 		/* If the table is full, one of the host's own flows is evicted. */
 		return !evict_oldest(o->host, ROOM_STEPS);
 	default:
@@ -454,7 +454,7 @@ static long try_link(__u32 attempt, struct opener *o)
 static __always_inline int place_flow(struct flow_room *s, const struct ab_settings *set, struct opener *o)
 {
 	if (!has_device_room(set, o))
-		return AB_REASON_REFUSED_EMBRYOS;
+		return AB_REASON_REFUSED_UNCONFIRMED;
 	s->opening.now = tick_ns();
 	s->opening.full = full_links(fullness_of(o->packet), s->opening.now) |
 			  (s->opening.joins ? ~(__u64)routed_links(set, s->opening.family) : 0);
@@ -469,8 +469,8 @@ static __always_inline int place_flow(struct flow_room *s, const struct ab_setti
 	if (s->opening.reason == AB_REASON_NO_LINK)
 		return refuse_class(s->opening.class, s->opening.family);
 	if (!s->opening.reason)
-		o->packet->races = enter_rivals();
-	int refused = s->opening.reason ?: enter_embryo(s, set, o);
+		o->packet->races = enter_race_copies();
+	int refused = s->opening.reason ?: enter_unconfirmed(s, set, o);
 	if (refused)
 		return refused;
 	count_opening(s, o);

@@ -12,7 +12,7 @@
 #include "nat.h"
 #include "open.h"
 #include "permission.h"
-#include "rival.h"
+#include "race_copy.h"
 #include "route.h"
 #include "stray.h"
 #include "tcp.h"
@@ -352,7 +352,7 @@ static __always_inline struct flow_room *begin_opening(struct __sk_buff *skb, co
 	struct flow_room *s = flow_room();
 	if (!s || !read_sender(skb, p, s->opening.mac))
 		return NULL;
-	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
+	s->opening.is_hairpin = s->opening.is_answer = s->opening.hairpin_link = s->opening.joins = 0;
 	s->opening.kept_link = s->opening.asked_link = AB_NO_TARGET;
 	s->opening.tried = s->opening.sent = s->opening.waited = 0;
 	s->opening.family = p->family;
@@ -463,7 +463,7 @@ struct asking {
 
 static __always_inline int is_asking(const struct ab_flow *wan, const struct asking *a)
 {
-	return a->is_reset ? wan->tcp.isn == a->number : wan->host == a->number && wan->embryo;
+	return a->is_reset ? wan->tcp.isn == a->number : wan->host == a->number && wan->unconfirmed;
 }
 
 /* Whether it answers the i-th of the other tries of s->lan_key. */
@@ -471,9 +471,9 @@ static long ask_try(__u32 i, struct asking *a)
 {
 	struct flow_room *s = flow_room();
 	__u32 one = ab_tries_at(a->flow->tcp.tries, i);
-	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, a->flow, ab_try_link(one)))
+	if (!s || !one || !make_try_key(&s->race_copy_key, &s->lan_key, a->flow, ab_try_link(one)))
 		return 0;
-	const struct ab_flow *entry = find_entry(&s->rival_key);
+	const struct ab_flow *entry = find_entry(&s->race_copy_key);
 	if (!entry || !is_asking(entry, a))
 		return 0;
 	a->link = ab_try_link(one);
@@ -541,11 +541,11 @@ static __always_inline int way_out(struct packet *p, struct ab_flow *flow)
 	return flow->state & AB_STATE_HAIRPIN ? follow_hairpin(p, flow) : AB_REASON_TRANSLATED_OUT;
 }
 
-__noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turned)
+__noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 link_of_flow)
 {
 	if (!p)
 		return AB_REASON_FILTERED_IN;
-	__u32 index = is_mapping(p->proto) ? hairpin_link(p) : turned;
+	__u32 index = is_mapping(p->proto) ? hairpin_link(p) : link_of_flow;
 	return turn_to(skb, p, index) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
 }
 
@@ -610,7 +610,7 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 	if (bad)
 		return bad;
 	if (way == AB_REASON_HAIRPIN)
-		return send_hairpin(skb, p, flow->turned);
+		return send_hairpin(skb, p, flow->hairpin_link);
 	return send_bound(skb, p, p->l3, link, flow->link, flow->why) ?: AB_REASON_TRANSLATED_OUT;
 }
 
@@ -789,8 +789,8 @@ static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p,
 static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					    struct ab_flow *flow)
 {
-	if (p->rival)
-		return forward_rival(skb, p);
+	if (p->race_copy)
+		return forward_race_copy(skb, p);
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p) ?: outbound_other(skb, p);
 	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHO))
@@ -815,10 +815,10 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	}
 	if (!bad && p->races) {
 		__u32 own = ab_waits(flow->tcp.tries) ? ab_try(flow->link) : 0;
-		send_rivals(skb, flow);
-		p->rival = own;
+		send_race_copies(skb, flow);
+		p->race_copy = own;
 		if (own)
-			return forward_rival(skb, p);
+			return forward_race_copy(skb, p);
 	}
 	return bad ?: forward_out(skb, p, flow);
 }

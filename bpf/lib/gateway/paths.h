@@ -179,13 +179,13 @@ __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 }
 
 /* Records a matching answer `p` to a losing try over `link`. */
-__noinline int learn_loser(struct packet *p, struct ab_loser *loser, __u32 link)
+__noinline int learn_losing_copy(struct packet *p, struct ab_losing_copy *losing_copy, __u32 link)
 {
-	if (!p || !loser)
+	if (!p || !losing_copy)
 		return 0;
-	__u32 sent = loser->sent;
-	loser->sent = 0;
-	return learn_response(p, loser->class, sent, link, TEACHER_NONE);
+	__u32 sent = losing_copy->sent;
+	losing_copy->sent = 0;
+	return learn_response(p, losing_copy->class, sent, link, TEACHER_NONE);
 }
 
 struct silence {
@@ -208,9 +208,9 @@ static long learn_nth_silence(__u32 i, struct silence *silence)
 {
 	struct flow_room *s = flow_room();
 	__u32 one = ab_tries_at(silence->lan->tcp.tries, i);
-	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, silence->lan, ab_try_link(one)))
+	if (!s || !one || !make_try_key(&s->race_copy_key, &s->lan_key, silence->lan, ab_try_link(one)))
 		return 0;
-	struct ab_flow *wan = find_entry(&s->rival_key);
+	struct ab_flow *wan = find_entry(&s->race_copy_key);
 	if (wan)
 		learn_silence_of(silence, wan, ab_try_link(one));
 	return 0;

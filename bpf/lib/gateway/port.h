@@ -148,7 +148,7 @@ static long try_port(__u32 attempt, struct port_search *search)
 	int error = bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST);
 	if (error == -EEXIST)
 		return 0;
-	s->opening.reason = error ? AB_REASON_REFUSED_EMBRYOS : 0;
+	s->opening.reason = error ? AB_REASON_REFUSED_UNCONFIRMED : 0;
 	return 1;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * A race in the tables (policy/race.h). The link entries of its copies are ordinary tries (attempt.h), and all are inserted before
- * the LAN entry. rival.h sends the copies.
+ * the LAN entry. race_copy.h sends the copies.
  */
 #ifndef ANABRANCH_RACE_H
 #define ANABRANCH_RACE_H
@@ -48,40 +48,40 @@ __noinline int begin_race(struct __sk_buff *skb, struct packet *p)
 	return now && (!now->holds || hold_syn(skb, p));
 }
 
-struct rivals {
+struct race_copies {
 	__u32 wanted, entered; /* links, as bits */
 };
 
 /* Adds a try over a link to the attempt of s->lan_key and s->wan, with the port that it has already. */
-static long enter_rival(__u32 link, struct rivals *rivals)
+static long enter_race_copy(__u32 link, struct race_copies *race_copies)
 {
 	struct flow_room *s = flow_room();
 	const struct ab_link *there = s ? link_at(link, s->opening.family) : NULL;
-	if (!there || !(rivals->wanted >> (link & (AB_MAX_LINKS - 1)) & 1) || there->prefix_len)
+	if (!there || !(race_copies->wanted >> (link & (AB_MAX_LINKS - 1)) & 1) || there->prefix_len)
 		return 0;
-	if (!make_try_key(&s->rival_key, &s->lan_key, &s->lan, link))
+	if (!make_try_key(&s->race_copy_key, &s->lan_key, &s->lan, link))
 		return 0;
 	s->wan.link = link;
-	if (stood_formerly(&s->rival_key) || bpf_map_update_elem(&flows, &s->rival_key, &s->wan, BPF_NOEXIST))
+	if (stood_formerly(&s->race_copy_key) || bpf_map_update_elem(&flows, &s->race_copy_key, &s->wan, BPF_NOEXIST))
 		return 0;
-	rivals->entered |= 1u << (link & (AB_MAX_LINKS - 1));
+	race_copies->entered |= 1u << (link & (AB_MAX_LINKS - 1));
 	gauge_add(link, 1, 0, 0);
 	return 0;
 }
 
 /* The same over all links of s->decision, if it is a race. Links on which the port is taken are left out. */
-__noinline int enter_rivals(void)
+__noinline int enter_race_copies(void)
 {
 	struct flow_room *s = flow_room();
 	if (!s || (s->decision.why != AB_WHY_RACE && s->decision.why != AB_WHY_PROBED) || s->opening.keeps_port)
 		return 0;
 	__u32 waits = s->decision.why == AB_WHY_PROBED;
-	struct rivals rivals = { .wanted = ab_rivals(&s->request, s->decision.target) };
+	struct race_copies race_copies = { .wanted = ab_race_copies(&s->request, s->decision.target) };
 	s->lan.other_port = s->wan_key.local_port;
-	bpf_loop(AB_MAX_LINKS, enter_rival, &rivals, 0);
-	if (rivals.entered)
-		s->lan.tcp.tries = waits ? ab_tries_probe(rivals.entered) : ab_tries_race(rivals.entered);
-	return rivals.entered != 0;
+	bpf_loop(AB_MAX_LINKS, enter_race_copy, &race_copies, 0);
+	if (race_copies.entered)
+		s->lan.tcp.tries = waits ? ab_tries_probe(race_copies.entered) : ab_tries_race(race_copies.entered);
+	return race_copies.entered != 0;
 }
 
 #endif

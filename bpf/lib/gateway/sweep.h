@@ -81,14 +81,14 @@ static long visit_entry(__u32 index, struct sweep_walk *walk)
 /* A host, or device, is kept until its closed unconfirmed flows have expired, because these count against its share. */
 static __always_inline __u64 host_timer(const struct ab_host *host, const struct ab_settings *set)
 {
-	return host->embryo_head ? set->embryo_ns + AB_HOST_IDLE_NS : AB_HOST_IDLE_NS;
+	return host->unconfirmed_head ? set->unconfirmed_ns + AB_HOST_IDLE_NS : AB_HOST_IDLE_NS;
 }
 
 static long sweep_host(void *map, struct ab_host_key *of, struct ab_host *host, struct sweep_walk *walk)
 {
 	struct ab_host_key key = *of;
 	__u64 opened = host->opened;
-	if ((__s64)(opened - host->closed) > 0 || host->permissions || (__s32)host->embryos > 0 ||
+	if ((__s64)(opened - host->closed) > 0 || host->permissions || (__s32)host->unconfirmed > 0 ||
 	    host->opened_ns + host_timer(host, walk->settings) > walk->now)
 		return 0;
 	/* From here on no flow can be opened for it. */

@@ -38,10 +38,10 @@ static __always_inline void convert_flow(struct ab_flow *flow, const struct ab_f
 	flow->link = former->link;
 	flow->class = former->class;
 	flow->why = former->why;
-	flow->turned = former->turned;
+	flow->hairpin_link = former->hairpin_link;
 	__builtin_memcpy(flow->mac, former->mac, sizeof(flow->mac));
 	flow->host = former->host;
-	flow->embryo = former->embryo;
+	flow->unconfirmed = former->unconfirmed;
 }
 
 /* The key of the same flow on the other side. Without a function call, because the stack may have only eight frames. */

@@ -114,7 +114,7 @@ static __noinline int follow_probe(struct packet *p, const struct ab_flow_key *l
 	__builtin_memcpy(&s->held_key, lan_key, sizeof(s->held_key));
 	if (!is_held(s))
 		return AB_REASON_PROBE_VAIN;
-	p->rival = ab_try(link);
+	p->race_copy = ab_try(link);
 	return answer_probe(lan_key, lan, wan_key) ? AB_REASON_PROBE_ANSWERED : AB_REASON_PROBE_LATE;
 }
 
@@ -193,10 +193,10 @@ static __always_inline void learn_reply(const struct ab_flow_key *lan_key, struc
  * retransmission. Records it. */
 static __always_inline int is_heard_again(const struct packet *p, struct ab_flow *wan)
 {
-	__u32 now_us = ab_syn_sent(time_ns()), before_us = wan->embryo;
+	__u32 now_us = ab_syn_sent(time_ns()), before_us = wan->unconfirmed;
 	int again = before_us && wan->host == p->seq && now_us - before_us >= SYN_REPEATED_US;
 	wan->host = p->seq;
-	wan->embryo = now_us;
+	wan->unconfirmed = now_us;
 	return again;
 }
 
@@ -215,14 +215,14 @@ static __always_inline int follow_bare_syn(struct packet *p, const struct ab_flo
 		return 0;
 	if (lan->state & AB_STATE_CLOSED || !holds_try(lan_key, lan, wan_key))
 		return AB_REASON_BAD_HANDSHAKE;
-	return is_heard_again(p, wan) || p->flags & PACKET_TURNED ? 0 : AB_REASON_BAD_HANDSHAKE;
+	return is_heard_again(p, wan) || p->flags & PACKET_HAIRPINNED ? 0 : AB_REASON_BAD_HANDSHAKE;
 }
 
 /* Whether a segment without a SYN may be the first that acknowledges the host's SYN, because it follows the remote end's own
  * SYN. */
 static __always_inline int follows_bare_syn(const struct packet *p, const struct ab_flow *wan)
 {
-	return wan->embryo && p->seq == wan->host + 1;
+	return wan->unconfirmed && p->seq == wan->host + 1;
 }
 
 /* Handles the acknowledgement of a try's SYN, unless another try has won before. Returns 0, or the reason to drop it. */
@@ -291,19 +291,19 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 }
 
 /* The reason for a segment from a link that answers a losing try; 0 if it does not. */
-static __noinline int answers_loser(struct packet *p, struct ab_flow_key *wan_key)
+static __noinline int answers_losing_copy(struct packet *p, struct ab_flow_key *wan_key)
 {
 	if (p->proto != IPPROTO_TCP || !p->has_ports_header || !(p->tcp_flags & (AB_TCP_SYN | AB_TCP_RST)))
 		return 0;
-	struct ab_loser *loser = bpf_map_lookup_elem(&losers, wan_key);
-	if (!loser)
+	struct ab_losing_copy *losing_copy = bpf_map_lookup_elem(&losing_copies, wan_key);
+	if (!losing_copy)
 		return 0;
 	if ((p->tcp_flags & (AB_TCP_RST | AB_TCP_ACK)) == AB_TCP_RST)
-		return p->seq == loser->isn ? AB_REASON_PROBE_LATE : 0;
+		return p->seq == losing_copy->isn ? AB_REASON_PROBE_LATE : 0;
 	if ((p->tcp_flags & (AB_TCP_SYN | AB_TCP_ACK)) != (AB_TCP_SYN | AB_TCP_ACK) ||
-	    p->ack - loser->isn - 1 >= 0x10000)
+	    p->ack - losing_copy->isn - 1 >= 0x10000)
 		return 0;
-	learn_loser(p, loser, wan_key->side - AB_SIDE_LINK(0));
+	learn_losing_copy(p, losing_copy, wan_key->side - AB_SIDE_LINK(0));
 	return AB_REASON_LATE_ANSWER;
 }
 

@@ -220,7 +220,7 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 /* In the mark of a tail, above the length to remove before it: whether its span is recorded already, whether it is between LAN
  * hosts, and whether it is of a service. */
 #define TAIL_ACCOUNTED 0x00010000u
-#define TAIL_TURNED 0x00020000u
+#define TAIL_HAIRPINNED 0x00020000u
 #define TAIL_SERVED 0x00040000u
 /* bpf_skb_adjust_room allows 12 bits. */
 #define HEAD_MAX 4088
@@ -295,7 +295,7 @@ __noinline int cut_tail(struct __sk_buff *skb, __u32 l3)
 	if (bpf_skb_load_bytes(skb, l3 + offsetof(struct iphdr, tot_len), &length, 2) ||
 	    skb->len != l3 + bpf_ntohs(length) + head)
 		return 0;
-	skb->mark = mark & TAIL_TURNED ? AB_HAIRPIN_MARK : 0;
+	skb->mark = mark & TAIL_HAIRPINNED ? AB_HAIRPIN_MARK : 0;
 	if (bpf_skb_adjust_room(skb, -(__s32)head, BPF_ADJ_ROOM_NET, 0))
 		return -1;
 	return (mark & TAIL_ACCOUNTED) / TAIL_ACCOUNTED;

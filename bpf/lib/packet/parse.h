@@ -88,15 +88,15 @@ enum packet_kind {
 
 /* Properties of a packet beside its headers. */
 enum packet_flags {
-	PACKET_ACCOUNTED = 1, /* tail of a split packet whose span is recorded already */
-	PACKET_TURNED = 2, /* hairpinned: from a LAN host to another's external address, at the ingress of its link */
-	PACKET_CALL = 4,   /* a hairpinned SYN that opens no flow */
-	PACKET_CHALLENGE = 8,  /* not of its flow: acknowledges a number other than the SYN's; with UNPROVEN */
-	PACKET_APART = 16,     /* of a mapping for its remote end alone */
-	PACKET_PERMITTED = 32, /* to a remote end that its mapping permits */
-	PACKET_NEIGHBOUR = 64, /* IPv6 neighbour discovery, which stays on its link */
-	PACKET_LOSER = 128,    /* a copy of the winning SYN/ACK of a race, on a losing link */
-	PACKET_UNPROVEN = 256, /* for a flow, but perhaps forged: nothing is learned from it or counted */
+	PACKET_ACCOUNTED = 1,	  /* tail of a split packet whose span is recorded already */
+	PACKET_HAIRPINNED = 2,	  /* from a LAN host to another's external address, at the ingress of its link */
+	PACKET_CALL = 4,	  /* a hairpinned SYN that opens no flow */
+	PACKET_CHALLENGE = 8,	  /* not of its flow: acknowledges a number other than the SYN's; with UNPROVEN */
+	PACKET_APART = 16,	  /* of a mapping for its remote end alone */
+	PACKET_PERMITTED = 32,	  /* to a remote end that its mapping permits */
+	PACKET_NEIGHBOUR = 64,	  /* IPv6 neighbour discovery, which stays on its link */
+	PACKET_LOSING_COPY = 128, /* a copy of the winning SYN/ACK of a race, on a losing link */
+	PACKET_UNPROVEN = 256,	  /* for a flow, but perhaps forged: nothing is learned from it or counted */
 };
 
 struct packet {
@@ -120,8 +120,8 @@ struct packet {
 	__u16 flags;	       /* enum packet_flags */
 	__u8 kernel_link;      /* link for the kernel's NAT, plus one; 0: any */
 	__u8 races;	       /* it is the SYN of a race, which takes all links of that */
-	__u16 rival;	       /* the one try of a race that it is the SYN of, as ab_try(); 0: it is none */
-	__u32 losers;	       /* links, as bits: it is the SYN/ACK that has won a race over them */
+	__u16 race_copy;       /* the one try of a race that it is the SYN of, as ab_try(); 0: it is none */
+	__u32 losing_copies;   /* links, as bits: it is the SYN/ACK that has won a race over them */
 	__u32 mtu;	     /* of the device it does not fit, for the answer; from a link: the LAN devices' smallest */
 	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */

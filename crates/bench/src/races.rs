@@ -1,5 +1,5 @@
-//! Very many connections that race over both links: none of them may be ended by what resets the losers, and what a race takes
-//! beside a connection that does not race.
+//! Very many connections that race over both links: none of them may be ended by what resets the losing copies, and what a race
+//! takes beside a connection that does not race.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -42,7 +42,7 @@ fn all_end_well(bed: &Testbed, family: Family) -> Result<f64> {
     let lost = lost(bed)? - before;
     ensure!(
         lost > CONNECTIONS * 9 / 10,
-        "of {CONNECTIONS} connections over {family} only {lost} had a loser: they did not race"
+        "of {CONNECTIONS} connections over {family} only {lost} had a losing copy: they did not race"
     );
     Ok(CONNECTIONS as f64 / took_s)
 }

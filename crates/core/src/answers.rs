@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum FlowState {
     /// Unconfirmed: not answered yet, or its handshake is not complete.
-    Embryo,
+    Unconfirmed,
     /// Answered: a packet has passed each way.
     Established,
     /// One side has sent its FIN.

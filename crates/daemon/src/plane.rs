@@ -13,8 +13,8 @@ use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane, Family};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
-    EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, RouteTable, Settings, Sizes, Swept, Verdict,
-    Walker, Which, beyond,
+    Error, LinkPath, Role, Route, RouteTable, Settings, Sizes, Swept, UNCONFIRMED_PER_HOST,
+    Verdict, Walker, Which, beyond,
 };
 use anabranch_policy::abi::{
     MAX_CLASSES, ROUTES_BEYOND, ROUTES_FOREIGN, ROUTES_HIDDEN, Rules, Traffic,
@@ -225,7 +225,7 @@ pub fn settings(
         tcp_transitory_ns: ns(nat.tcp_transitory),
         udp_ns: ns(nat.udp),
         icmp_ns: ns(nat.icmp),
-        embryo_ns: ns(nat.tcp_unanswered),
+        unconfirmed_ns: ns(nat.tcp_unanswered),
         forwards_kernel: (nat.forwards == Forwards::Kernel).into(),
         routed,
         quota_per_host: config.limits.flows_per_host,
@@ -236,9 +236,9 @@ pub fn settings(
         ephemeral_max: ephemeral[1],
         udp_filter_open: (nat.udp_filter == UdpFilter::EndpointIndependent).into(),
         fallback_mark,
-        embryos_per_host: EMBRYOS_PER_HOST,
+        unconfirmed_per_host: UNCONFIRMED_PER_HOST,
         flows_per_device: share_of_device(config, config.limits.flows),
-        embryos_per_device: share_of_device(config, Sizes::default().embryos_max),
+        unconfirmed_per_device: share_of_device(config, Sizes::default().unconfirmed_max),
         lan_sources_loose: (nat.lan_sources == LanSources::Loose).into(),
         reserved: nat.reserved,
         routes_kernel,

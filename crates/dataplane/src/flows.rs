@@ -87,7 +87,7 @@ fn state(bits: u32) -> FlowState {
     if bits & abi::STATE_CLOSED != 0 {
         FlowState::Closed
     } else if bits & abi::STATE_CONFIRMED == 0 {
-        FlowState::Embryo
+        FlowState::Unconfirmed
     } else if bits & (abi::STATE_FIN_LOCAL | abi::STATE_FIN_REMOTE) != 0 {
         FlowState::Closing
     } else {

@@ -104,7 +104,7 @@ pub struct Gateway {
     pins: PathBuf,
     instance: PathBuf,
     occupancy: Occupancy,
-    embryos_max: u32,
+    unconfirmed_max: u32,
     walker: Arc<Walker>,
     /// One more than the greatest number of a class that ever had a choice: what the counters are read of.
     classes: u8,
@@ -158,7 +158,7 @@ impl Gateway {
         let walker = Arc::new(Walker::open(&mut object, folder, build.clock)?);
         let mut gateway = Gateway {
             occupancy: Occupancy::open(folder)?,
-            embryos_max: object::max_entries(folder, "embryo_order")?,
+            unconfirmed_max: object::max_entries(folder, "unconfirmed_order")?,
             object,
             pins: folder.to_owned(),
             instance: instance.to_owned(),
@@ -200,14 +200,14 @@ impl Gateway {
         self.occupancy.flows_max
     }
 
-    /// Limits beyond the tables' sizes are lowered to what those hold; a host's share of the embryos, to half of them.
+    /// Limits beyond the tables' sizes are lowered to what those hold; a host's share of the unconfirmed flows, to half of them.
     ///
     /// # Errors
     /// The kernel refuses the map update, or, where it is from now on to forward by itself or no more, an attachment.
     pub fn set_settings(&mut self, settings: &abi::Settings) -> Result<(), Error> {
         let settings = abi::Settings {
             flows_max: settings.flows_max.min(self.flows_max() as u32),
-            embryos_per_host: settings.embryos_per_host.min(self.embryos_max / 2),
+            unconfirmed_per_host: settings.unconfirmed_per_host.min(self.unconfirmed_max / 2),
             ..*settings
         };
         let told = self.object.maps.settings.set(0, settings, 0);

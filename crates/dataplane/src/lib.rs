@@ -68,6 +68,6 @@ pub use pins::Pinned;
 pub use routes::{Route, RouteTable, Verdict, beyond};
 pub use run::{Marked, Ran};
 pub use signal::despite_signals;
-pub use sizes::{EMBRYOS_PER_HOST, Sizes};
+pub use sizes::{Sizes, UNCONFIRMED_PER_HOST};
 pub use sweep::Swept;
 pub use walker::Walker;

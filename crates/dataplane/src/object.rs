@@ -43,32 +43,32 @@ pub fn unpack(packed: &[u8]) -> Vec<u8> {
     object
 }
 
-/// Room for every confirmed flow: two entries, and as much again, which embryos use, or stays empty so that chains stay short.
+/// Room for every confirmed flow: two entries, and as much again, which unconfirmed flows use, or stays empty so that chains stay short.
 const ENTRIES_PER_FLOW: u32 = 4;
 
 /// The LAN's entry and one on each link that was tried (`bpf/policy/tries.h`).
-const ENTRIES_PER_EMBRYO: u32 = 5;
+const ENTRIES_PER_UNCONFIRMED: u32 = 5;
 
-/// Entries of the embryos that the order holds, and of those that need no place there: at most half as many
+/// Entries of the unconfirmed flows that the order holds, and of those that need no place there: at most half as many
 /// (`AB_UNORDERED_HOSTS`, as a host's share is half of all).
-fn embryo_entries(embryos_max: u32) -> u32 {
-    let all = embryos_max.saturating_add(embryos_max / 2);
-    all.saturating_mul(ENTRIES_PER_EMBRYO)
+fn unconfirmed_entries(unconfirmed_max: u32) -> u32 {
+    let all = unconfirmed_max.saturating_add(unconfirmed_max / 2);
+    all.saturating_mul(ENTRIES_PER_UNCONFIRMED)
 }
 
 /// Entries of the table of flows.
 fn flow_entries(sizes: Sizes) -> u32 {
-    let embryos = embryo_entries(sizes.embryos_max);
+    let unconfirmed = unconfirmed_entries(sizes.unconfirmed_max);
     let confirmed = sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW);
-    confirmed.max((confirmed / 2).saturating_add(embryos))
+    confirmed.max((confirmed / 2).saturating_add(unconfirmed))
 }
 
 /// Confirmed flows that the table pinned in `pins` was made for.
 pub fn flows_max(pins: &Path) -> Result<u32, Error> {
     let entries = max_entries(pins, "flows")?;
-    let embryos = embryo_entries(max_entries(pins, "embryo_order")?);
-    let beside_embryos = entries.saturating_sub(embryos) / (ENTRIES_PER_FLOW / 2);
-    Ok((entries / ENTRIES_PER_FLOW).min(beside_embryos))
+    let unconfirmed = unconfirmed_entries(max_entries(pins, "unconfirmed_order")?);
+    let beside_unconfirmed = entries.saturating_sub(unconfirmed) / (ENTRIES_PER_FLOW / 2);
+    Ok((entries / ENTRIES_PER_FLOW).min(beside_unconfirmed))
 }
 
 /// Further remote addresses of mappings, of all hosts.
@@ -81,10 +81,16 @@ const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 
 /// What a gateway pins. Flows, what orders and counts them, and what they count against know of each other.
 pub const LAYOUT: Layout = Layout {
-    sized: &["flows", "embryo_order", "permissions", "hosts", "prefixes"],
+    sized: &[
+        "flows",
+        "unconfirmed_order",
+        "permissions",
+        "hosts",
+        "prefixes",
+    ],
     together: &[
         "flows",
-        "embryo_order",
+        "unconfirmed_order",
         "unordered",
         "hosts",
         "classes",
@@ -207,7 +213,7 @@ fn loader(pins: &Path, sizes: Sizes) -> EbpfLoader<'static> {
     loader
         .default_map_pin_directory(pins)
         .map_max_entries("flows", flow_entries(sizes))
-        .map_max_entries("embryo_order", sizes.embryos_max)
+        .map_max_entries("unconfirmed_order", sizes.unconfirmed_max)
         .map_max_entries("permissions", sizes.flows_max.min(PERMISSIONS_MAX))
         .map_max_entries("hosts", sizes.hosts_max)
         .map_max_entries("prefixes", sizes.prefixes_max);

@@ -22,7 +22,7 @@ pub struct Swept {
     pub expired: u64,
     /// Confirmed flows in the table, closed ones included.
     pub confirmed: u64,
-    /// Embryos that have made room for others of their host, since the tables were made.
+    /// Unconfirmed flows that have made room for others of their host, since the tables were made.
     pub evicted: u64,
 }
 
@@ -51,7 +51,7 @@ impl Occupancy {
         Ok(table.confirmed.saturating_sub(table.forgotten))
     }
 
-    /// Embryos that made room for others of their host.
+    /// Unconfirmed flows that made room for others of their host.
     pub fn evicted(&self) -> Result<u64, Error> {
         Ok(self.counts()?.evicted)
     }
@@ -170,7 +170,7 @@ fn shortest_timer_ns(settings: &abi::Settings) -> u64 {
         settings.tcp_transitory_ns,
         settings.udp_ns,
         settings.icmp_ns,
-        settings.embryo_ns,
+        settings.unconfirmed_ns,
     ];
     timers_ns.into_iter().min().unwrap_or(0)
 }

@@ -161,10 +161,10 @@ impl Upgrade {
 
 /// Tables made now hold what the former ones do.
 fn at_least(sizes: Sizes, former: &Path) -> Result<Sizes, Error> {
-    let embryos_max = object::max_entries(former, "embryo_order")?;
+    let unconfirmed_max = object::max_entries(former, "unconfirmed_order")?;
     Ok(Sizes {
         flows_max: sizes.flows_max.max(object::flows_max(former)?),
-        embryos_max: sizes.embryos_max.max(embryos_max),
+        unconfirmed_max: sizes.unconfirmed_max.max(unconfirmed_max),
         ..sizes
     })
 }

@@ -70,7 +70,7 @@ impl Walker {
         hold(&self.ending).end_flows(link, family, classes, which, opened_before)
     }
 
-    /// Every flow, embryos included, by link and address.
+    /// Every flow, unconfirmed flows included, by link and address.
     ///
     /// # Errors
     /// The kernel refuses the read.

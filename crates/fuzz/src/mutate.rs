@@ -431,8 +431,8 @@ pub fn mark(rng: &mut ChaCha8Rng) -> u32 {
         abi::FALLBACK_MARK,
         abi::HAIRPIN_MARK,
         abi::STRAY_MARK,
-        abi::RIVAL_MARK | 1,
-        abi::LOSER_MARK,
+        abi::RACE_COPY_MARK | 1,
+        abi::LOSING_COPY_MARK,
         abi::INBOUND_MARK,
         u32::MAX,
     ];

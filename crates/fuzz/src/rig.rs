@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
-    EMBRYOS_PER_HOST, Forwards, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, Verdict,
+    Forwards, Gateway, LinkPath, Marked, Role, Route, Settings, Sizes, UNCONFIRMED_PER_HOST,
+    Verdict,
 };
 use anabranch_policy::abi::HostKey;
 use anabranch_policy::{Fate, Reason, abi};
@@ -204,7 +205,7 @@ impl Rig {
         let pins = PinFolder::name("fuzz");
         let sizes = Sizes {
             flows_max: FLOWS_MAX,
-            embryos_max: FLOWS_MAX,
+            unconfirmed_max: FLOWS_MAX,
             hosts_max: HOSTS_MAX,
             prefixes_max: HOSTS_MAX,
         };
@@ -288,7 +289,7 @@ impl Rig {
 
     /// A SYN that has waited comes from the LAN once more, for a link.
     pub fn release(&mut self, port: Port, frame: &[u8], link: u16) -> Result<Outcome> {
-        let mark = abi::RIVAL_MARK | u32::from(link);
+        let mark = abi::RACE_COPY_MARK | u32::from(link);
         self.arrive_marked(port, frame, Marked::ByPrograms(mark))
     }
 
@@ -365,12 +366,12 @@ impl Rig {
             Limit::Fallbacks | Limit::AllFallbacks | Limit::Unknown => {
                 self.payments.are_at(host, limit)
             }
-            Limit::Embryos if self.has_embryos(host) => false,
+            Limit::Unconfirmed if self.has_unconfirmed(host) => false,
             _ => self.tables.shares.are_at(&self.told, host, limit),
         }
     }
 
-    fn has_embryos(&self, host: &HostKey) -> bool {
+    fn has_unconfirmed(&self, host: &HostKey) -> bool {
         let mut entries = self.flows.iter().flatten();
         entries.any(|(key, flow)| {
             key.side == abi::SIDE_LAN
@@ -495,9 +496,9 @@ fn settings(told: &Told) -> Settings {
         tcp_transitory_ns: 240 * SECOND_NS,
         udp_ns: 300 * SECOND_NS,
         icmp_ns: 60 * SECOND_NS,
-        embryo_ns: 240 * SECOND_NS,
+        unconfirmed_ns: 240 * SECOND_NS,
         quota_per_host: told.quota,
-        embryos_per_host: EMBRYOS_PER_HOST,
+        unconfirmed_per_host: UNCONFIRMED_PER_HOST,
         flows_max: told.full,
         port_min,
         port_max,
@@ -508,7 +509,7 @@ fn settings(told: &Told) -> Settings {
         lan_sources_loose: told.loose.into(),
         reserved: told.reserved(),
         flows_per_device: told.device,
-        embryos_per_device: told.device / 2,
+        unconfirmed_per_device: told.device / 2,
         ..Settings::default()
     };
     if told.fallback {

@@ -62,7 +62,7 @@ pub enum Limit {
     /// Flows of the device.
     Device,
     /// Unanswered flows of the device, where the host has none that could go.
-    Embryos,
+    Unconfirmed,
     /// New flows of the host for the kernel's NAT, of all hosts, and segments of unknown flows.
     Fallbacks,
     /// The same of all hosts together.
@@ -119,8 +119,8 @@ struct Held {
     flows: i64,
     mappings: u32,
     permissions: u32,
-    /// Of a device: LAN entries in the table of embryos.
-    embryos: u32,
+    /// Of a device: LAN entries in the table of unconfirmed flows.
+    unconfirmed: u32,
 }
 
 fn live_flows(host: &Host) -> i64 {
@@ -132,7 +132,7 @@ fn counted(host: &Host) -> Held {
         flows: live_flows(host),
         mappings: host.mappings,
         permissions: host.permissions,
-        embryos: host.embryos,
+        unconfirmed: host.unconfirmed,
     }
 }
 
@@ -169,7 +169,7 @@ impl Holdings {
         if flow.state & abi::STATE_SHARED != 0 {
             let device = self.holders.entry(device(flow.lan_ifindex)).or_default();
             device.flows += i64::from(is_live);
-            device.embryos += u32::from(!is_confirmed);
+            device.unconfirmed += u32::from(!is_confirmed);
         }
         *self.links.entry(flow.link.into()).or_default() += i64::from(is_live);
     }
@@ -205,7 +205,7 @@ impl Shares {
             Limit::Device => told.device > 0 && live_flows(&device()) >= told.device.into(),
             Limit::Table => self.confirmed() >= told.full.into(),
             Limit::Hosts => self.table().hosts >= HOSTS_MAX.into(),
-            _ => told.device > 0 && device().embryos >= told.device / 2,
+            _ => told.device > 0 && device().unconfirmed >= told.device / 2,
         }
     }
 
@@ -271,7 +271,7 @@ fn keeps_to_share(key: &HostKey, held: Held, told: &Told) -> Result<(), String> 
     let flows = if is_device { told.device } else { told.quota };
     let is_within = held.flows <= flows.into()
         && held.permissions <= told.quota
-        && (!is_device || held.embryos <= told.device / 2);
+        && (!is_device || held.unconfirmed <= told.device / 2);
     match is_within {
         true => Ok(()),
         false => Err(format!("{key:?} holds {held:?}, more than its share")),

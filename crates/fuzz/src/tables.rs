@@ -262,9 +262,9 @@ impl Tables {
             abi::SIDE_LAN => key.local,
             _ => flow.other_local,
         };
-        let is_embryo = flow.state & abi::STATE_CONFIRMED == 0;
+        let is_unconfirmed = flow.state & abi::STATE_CONFIRMED == 0;
         let host = shares::holder(flow, local);
-        let is_evicted = is_embryo && self.touched.openers.contains_key(&host);
+        let is_evicted = is_unconfirmed && self.touched.openers.contains_key(&host);
         let has_yielded = self.has_ended(key, flow) && self.is_spoken_to(key);
         self.is_named(key, flow) || is_evicted || has_yielded || self.is_decided(key, flow)
     }

@@ -234,7 +234,7 @@ mod plain {
     }
 
     plain! {
-        Addr Alias Answering BePort Carried Choice Class ClassName Client Connection Consistent Device Direct Drr EmbryoKey Ended Ending Evidences Explanation Flow FlowKey Flowlet
+        Addr Alias Answering BePort Carried Choice Class ClassName Client Connection Consistent Device Direct Drr Ended Ending Evidences Explanation Flow FlowKey Flowlet
         FormerFlow Gauges Host HostKey Link Member MemberAddress Meter Opened OwnMac Paths Prefix Question QuestionKey Route RouteKey Rules Secret Server ServiceGauges ServiceSettings ServiceSweep Set Settings Spreading Sublink Sweep Table Traffic Upgrade Virtual Witnesses
     }
 }

@@ -132,13 +132,13 @@ decisions! {
     fn ab_may_race(now: &abi::Choice, request: &abi::Request, payload: u32) -> bool;
     fn ab_spend_race(now: &abi::Choice, full_ns: u64, now_ns: u64) -> u64;
     fn ab_asked_links(request: &abi::Request, decision: &abi::Decision) -> u32;
-    fn ab_rivals(request: &abi::Request, first: u16) -> u32;
-    fn ab_next_rival(first: u16, step: u32) -> u16;
+    fn ab_race_copies(request: &abi::Request, first: u16) -> u32;
+    fn ab_next_race_copy(first: u16, step: u32) -> u16;
     fn ab_try(link: u16) -> u32;
     fn ab_try_link(one: u32) -> u16;
     fn ab_tries_at(tries: u32, i: u32) -> u32;
-    fn ab_tries_race(rivals: u32) -> u32;
-    fn ab_tries_probe(rivals: u32) -> u32;
+    fn ab_tries_race(race_copies: u32) -> u32;
+    fn ab_tries_probe(race_copies: u32) -> u32;
     fn ab_waits(tries: u32) -> bool;
     fn ab_is_race(tries: u32) -> bool;
     fn ab_tries_are_free(tries: u32) -> bool;

@@ -171,7 +171,7 @@ pub fn choose(now: &Choice, gauges: &Gauges, table: &Consistent, request: &Reque
     choose_and_race(now, gauges, table, request).0
 }
 
-/// The same; the links beside the target that a SYN which is to race takes, as bits: `ab_rivals` of `bpf/policy/race.h`; and
+/// The same; the links beside the target that a SYN which is to race takes, as bits: `ab_race_copies` of `bpf/policy/race.h`; and
 /// those that no other flow is to ask, once this one is bound: `ab_asked_links` of `bpf/policy/paths.h`.
 pub fn choose_and_race(
     now: &Choice,
@@ -186,14 +186,14 @@ pub fn choose_and_race(
     let asked = ffi::ab_asked_links(&raw, &decision);
     let decision =
         Decision::try_from(decision).expect("choose.h and the enumeration know the same reasons");
-    let rivals = match decision {
+    let race_copies = match decision {
         Decision {
             target: Some(first),
             why: Why::Race | Why::Probed,
-        } => ffi::ab_rivals(&raw, first),
+        } => ffi::ab_race_copies(&raw, first),
         _ => 0,
     };
-    (decision, rivals, asked)
+    (decision, race_copies, asked)
 }
 
 impl Request {

@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_timer_is_that_of_how_far_a_flow_has_come() {
         let settings = Settings {
-            embryo_ns: 3,
+            unconfirmed_ns: 3,
             tcp_transitory_ns: 4,
             tcp_established_ns: 5,
             ..Settings::default()

@@ -28,15 +28,15 @@ impl Attempt {
         Attempt { link, others: 0 }
     }
 
-    /// One whose SYN takes `link`, and at once those of `rivals`, as bits, that are below [`MAX_LINKS`].
-    pub fn race(link: u16, rivals: u32) -> Self {
-        let others = ffi::ab_tries_race(rivals & !(1 << link));
+    /// One whose SYN takes `link`, and at once those of `race_copies`, as bits, that are below [`MAX_LINKS`].
+    pub fn race(link: u16, race_copies: u32) -> Self {
+        let others = ffi::ab_tries_race(race_copies & !(1 << link));
         Attempt { link, others }
     }
 
     /// One whose SYN waits while a probe takes each of these links.
-    pub fn probe(link: u16, rivals: u32) -> Self {
-        let others = ffi::ab_tries_probe(rivals & !(1 << link));
+    pub fn probe(link: u16, race_copies: u32) -> Self {
+        let others = ffi::ab_tries_probe(race_copies & !(1 << link));
         Attempt { link, others }
     }
 
@@ -72,13 +72,13 @@ impl Attempt {
     }
 
     /// The links of the other tries, the youngest first; of a race, in the order in which its SYN takes them, behind its own. Once
-    /// answered, of the losers.
+    /// answered, of the losing copies.
     pub fn others(&self) -> impl Iterator<Item = u16> + use<> {
         let Attempt { link, others } = *self;
         let all = MAX_LINKS as u32;
         let places = match self.is_race() {
             true => (1..all)
-                .map(|step| ffi::ab_next_rival(link, step).into())
+                .map(|step| ffi::ab_next_race_copy(link, step).into())
                 .collect(),
             false => (0..all).collect::<Vec<u32>>(),
         };

@@ -20,9 +20,10 @@ fn raced(choice: &Choice, draw: u32) -> (u16, u32) {
         draw,
         ..Request::default()
     };
-    let (decision, rivals, _) = choose_and_race(choice, &Gauges::default(), &NO_TABLE, &request);
+    let (decision, race_copies, _) =
+        choose_and_race(choice, &Gauges::default(), &NO_TABLE, &request);
     assert_eq!(decision.why, Why::Race);
-    (decision.target.expect("a link"), rivals)
+    (decision.target.expect("a link"), race_copies)
 }
 
 fn links(attempt: &Attempt) -> u32 {
@@ -43,8 +44,8 @@ proptest! {
         draw in any::<u32>(),
         answers in prop::collection::vec(0..MAX_LINKS as u16, 1..40),
     ) {
-        let (first, rivals) = raced(&racing(usable.into(), 1), draw);
-        let mut attempt = Attempt::race(first, rivals);
+        let (first, race_copies) = raced(&racing(usable.into(), 1), draw);
+        let mut attempt = Attempt::race(first, race_copies);
         let mut winner = None;
         for link in answers {
             let expected = match winner {
@@ -69,8 +70,8 @@ proptest! {
         draw in any::<u32>(),
         onward in prop::collection::vec(0..MAX_LINKS as u16, 1..20),
     ) {
-        let (first, rivals) = raced(&racing(usable.into(), 1), draw);
-        let mut attempt = Attempt::race(first, rivals);
+        let (first, race_copies) = raced(&racing(usable.into(), 1), draw);
+        let mut attempt = Attempt::race(first, race_copies);
         let mut all = usable;
         for next in onward {
             prop_assert_eq!(attempt.go_on(next), None);
@@ -85,10 +86,10 @@ proptest! {
         let count = usable.count_ones();
         let mut firsts = Vec::new();
         for draw in 0..2 * count {
-            let (first, rivals) = raced(&choice, draw);
-            prop_assert_eq!(rivals | 1 << first, usable);
-            prop_assert_eq!(rivals >> first & 1, 0);
-            let order: Vec<_> = Attempt::race(first, rivals).others().collect();
+            let (first, race_copies) = raced(&choice, draw);
+            prop_assert_eq!(race_copies | 1 << first, usable);
+            prop_assert_eq!(race_copies >> first & 1, 0);
+            let order: Vec<_> = Attempt::race(first, race_copies).others().collect();
             prop_assert!(order.is_sorted_by_key(|link| (link + 16 - first) % 16), "{:?}", order);
             firsts.push(first);
         }
@@ -160,8 +161,9 @@ fn one_usable_link_is_no_race() {
         ..Request::default()
     };
     let alone = racing(0b100, 1);
-    let (decision, rivals, _) = choose_and_race(&alone, &Gauges::default(), &NO_TABLE, &request);
-    assert_eq!((decision.why, rivals), (Why::OnlyOne, 0));
+    let (decision, race_copies, _) =
+        choose_and_race(&alone, &Gauges::default(), &NO_TABLE, &request);
+    assert_eq!((decision.why, race_copies), (Why::OnlyOne, 0));
 }
 
 #[test]
@@ -185,9 +187,9 @@ proptest! {
     ) {
         let choice = Choice { holds: 1, ..racing(usable.into(), 1) };
         let request = Request { race: true, draw, ..Request::default() };
-        let (decision, rivals, _) = choose_and_race(&choice, &Gauges::default(), &NO_TABLE, &request);
+        let (decision, race_copies, _) = choose_and_race(&choice, &Gauges::default(), &NO_TABLE, &request);
         prop_assert_eq!(decision.why, Why::Probed);
-        let mut attempt = Attempt::probe(decision.target.expect("a link"), rivals);
+        let mut attempt = Attempt::probe(decision.target.expect("a link"), race_copies);
         prop_assert_eq!(links(&attempt), usable);
         for link in answers {
             let is_first = attempt.waits() && usable >> link & 1 == 1;

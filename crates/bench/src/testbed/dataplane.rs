@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_core::{ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
-    EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
+    Gateway, LinkPath, Role, Route, Settings, Sizes, UNCONFIRMED_PER_HOST, Verdict,
 };
 use anabranch_policy::{Dispatch, Granularity, Load, abi};
 use anabranch_testbed::netns::Namespace;
@@ -177,7 +177,7 @@ fn settings(namespace: &Namespace) -> Result<Settings> {
         tcp_transitory_ns: 240 * SECOND,
         udp_ns: 300 * SECOND,
         icmp_ns: 60 * SECOND,
-        embryo_ns: 30 * SECOND,
+        unconfirmed_ns: 30 * SECOND,
         forwards_kernel: 0,
         routed: 0,
         quota_per_host: FLOWS_MAX,
@@ -188,9 +188,9 @@ fn settings(namespace: &Namespace) -> Result<Settings> {
         ephemeral_max,
         udp_filter_open: 0,
         fallback_mark: 0,
-        embryos_per_host: EMBRYOS_PER_HOST,
+        unconfirmed_per_host: UNCONFIRMED_PER_HOST,
         flows_per_device: 0,
-        embryos_per_device: 0,
+        unconfirmed_per_device: 0,
         lan_sources_loose: 0,
         reserved: [0; abi::RESERVED_MAX],
         routes_kernel: 0,

@@ -277,7 +277,11 @@ fn flows_are_given_the_time_that_the_rfcs_ask_for() {
             settings.tcp_transitory_ns,
             240,
         ),
-        ("RFC 5382 REQ-5, partially open", settings.embryo_ns, 240),
+        (
+            "RFC 5382 REQ-5, partially open",
+            settings.unconfirmed_ns,
+            240,
+        ),
         ("RFC 4787 REQ-5, recommended", settings.udp_ns, 300),
         ("RFC 5508 REQ-2", settings.icmp_ns, 60),
     ] {

@@ -38,7 +38,7 @@ fn a_connection_that_races_costs_the_server_one_and_its_other_tries_are_reset(fa
     for stream in &mut streams {
         echo(stream).expect("a connection");
     }
-    until("every race has a loser", || {
+    until("every race has a losing copy", || {
         packets(&daemon, "race-lost") == CONNECTIONS
     });
     until("nobody waits at the server", || half_open(&rig) == 0);

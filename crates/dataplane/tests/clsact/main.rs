@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const DEVICES: [&str; 3] = ["lan0", "wan0", "wan1"];
 const SMALL: Sizes = Sizes {
     flows_max: 4096,
-    embryos_max: 1024,
+    unconfirmed_max: 1024,
     hosts_max: 64,
     prefixes_max: 64,
 };

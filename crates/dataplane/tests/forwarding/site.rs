@@ -80,7 +80,7 @@ impl Site {
         let mut site = Self::bare(addresses);
         site.start(Sizes {
             flows_max: 4096,
-            embryos_max: 1024,
+            unconfirmed_max: 1024,
             hosts_max: 64,
             prefixes_max: 64,
         });

@@ -59,7 +59,7 @@ pub struct Rig {
 pub fn small() -> Sizes {
     Sizes {
         flows_max: 4096,
-        embryos_max: 4096,
+        unconfirmed_max: 4096,
         hosts_max: 1024,
         prefixes_max: 1024,
     }

@@ -38,11 +38,11 @@ const ENTRIES: u32 = 4096;
 /// What the programs learn.
 const STATE: [&str; 17] = [
     "flows",
-    "embryo_order",
+    "unconfirmed_order",
     "unordered",
     "hosts",
     "sessions",
-    "losers",
+    "losing_copies",
     "gauges",
     "traffic",
     "table",
@@ -63,7 +63,7 @@ pub const UNANSWERED_NS: u64 = 240 * SECOND_NS;
 pub const ESTABLISHED_NS: u64 = 7440 * SECOND_NS;
 
 /// What other programs may have marked packets with, none of which says anything here; the last is like one of ours.
-const OTHERS_MARKS: [u32; 3] = [0, 0x00c0_ffee, abi::RIVAL_MARK | 1];
+const OTHERS_MARKS: [u32; 3] = [0, 0x00c0_ffee, abi::RACE_COPY_MARK | 1];
 
 /// The address that flows have on a link.
 pub fn external(family: Family, link: u16) -> IpAddr {
@@ -201,7 +201,7 @@ impl Loaded {
 
     /// What a program has made of a packet arrives from the LAN, for a link.
     pub fn lan_takes_up(&mut self, link: LinkId, made: &Outcome) -> Result<Outcome> {
-        let mark = abi::RIVAL_MARK | u32::from(link.0);
+        let mark = abi::RACE_COPY_MARK | u32::from(link.0);
         self.run("lan", &made.frame, Marked::ByPrograms(mark))
     }
 
@@ -243,7 +243,7 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
     };
     let sizes = Sizes {
         flows_max: ENTRIES,
-        embryos_max: ENTRIES,
+        unconfirmed_max: ENTRIES,
         hosts_max: ENTRIES,
         prefixes_max: ENTRIES,
     };
@@ -281,10 +281,10 @@ fn settings(routed: u64) -> Settings {
         routed: places[0] | places[1],
         tcp_established_ns: ESTABLISHED_NS,
         tcp_transitory_ns: UNANSWERED_NS,
-        embryo_ns: UNANSWERED_NS,
+        unconfirmed_ns: UNANSWERED_NS,
         quota_per_host: ENTRIES,
         flows_max: ENTRIES,
-        embryos_per_host: ENTRIES,
+        unconfirmed_per_host: ENTRIES,
         port_min: 1024,
         port_max: 65535,
         ephemeral_min: 32768,

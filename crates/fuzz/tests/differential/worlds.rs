@@ -197,8 +197,8 @@ impl<'a> Worlds<'a> {
         let is_known = waited || simulated.is_none_or(|server| self.is_known(slot, server));
         let is_new = |link| kind == Kind::Syn || self.is_routed(link);
         if let Some(server) = simulated.filter(|(link, _)| is_new(*link)) {
-            let rivals = self.simulator.rivals(flow);
-            for server in [server].into_iter().chain(rivals) {
+            let race_copies = self.simulator.race_copies(flow);
+            for server in [server].into_iter().chain(race_copies) {
                 self.slots[slot].reached(server);
             }
         }

@@ -112,7 +112,7 @@ pub(super) struct Begun {
     class: ClassId,
     pub link: LinkId,
     /// That its SYN takes as well, as bits.
-    rivals: u32,
+    race_copies: u32,
     /// Probes take them, and the SYN waits.
     waits: bool,
     /// Links that failed it before.
@@ -242,7 +242,7 @@ impl Nat {
         Nat {
             rules: Rules::none(),
             settings: Box::new(Settings {
-                embryo_ns: UNANSWERED_NS,
+                unconfirmed_ns: UNANSWERED_NS,
                 tcp_established_ns: ESTABLISHED_NS,
                 ..Settings::default()
             }),

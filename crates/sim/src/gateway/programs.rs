@@ -193,13 +193,13 @@ impl Programs {
     /// Copies of the SYN of a race take its other links. To the server each is another connection.
     fn race(&mut self, net: &mut Net, flow: FlowId, syn: PacketId) {
         let (opener, own) = net.sides(flow);
-        for (link, known) in self.nat.rivals(opener) {
+        for (link, known) in self.nat.race_copies(opener) {
             let peer = match known.filter(|peer| net.is_alive(*peer)) {
                 Some(peer) => peer,
                 None => {
                     let peer = net.replace_peer(flow, self.back(link));
                     net.take_back_peer(flow, own);
-                    self.nat.begin_rival(opener, link, peer);
+                    self.nat.begin_race_copy(opener, link, peer);
                     peer
                 }
             };
@@ -362,7 +362,7 @@ impl Programs {
         if won.earlier {
             net.take_back_peer(flow, packet.from);
         }
-        for (link, peer) in won.losers {
+        for (link, peer) in won.losing_copies {
             self.probed.count_measuring(bare_bytes(packet));
             self.reset(net, link, peer, packet);
         }

@@ -67,13 +67,13 @@ impl Replay {
 
     /// The other links that an attempt's SYN has taken in a race that nothing has answered, and the connections at the server
     /// that it began there.
-    pub fn rivals(&self, flow: FlowId) -> Vec<(LinkId, SideId)> {
-        let rivals = self
+    pub fn race_copies(&self, flow: FlowId) -> Vec<(LinkId, SideId)> {
+        let race_copies = self
             .gateway
             .nat()
-            .rivals(self.net.sides(flow).0)
+            .race_copies(self.net.sides(flow).0)
             .into_iter();
-        let known = rivals.filter_map(|(link, peer)| Some((link, peer?)));
+        let known = race_copies.filter_map(|(link, peer)| Some((link, peer?)));
         known.collect()
     }
 

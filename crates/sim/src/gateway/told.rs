@@ -10,7 +10,7 @@ use anabranch_policy::paths::{Known, Paths, Prefix, Silence, syn_sent};
 use crate::net::SideId;
 
 /// As many as the programs remember.
-const LOSERS_MAX: usize = 4096;
+const LOSING_COPIES_MAX: usize = 4096;
 
 /// A SYN over one link.
 #[derive(Clone, Copy, Debug)]
@@ -115,13 +115,13 @@ impl Told {
         if let Some(sent) = self.sent.remove(&(one.place, one.side)) {
             self.lost.insert(peer, (class, sent, one));
         }
-        if self.lost.len() > LOSERS_MAX {
+        if self.lost.len() > LOSING_COPIES_MAX {
             self.lost.pop_first();
         }
     }
 
     /// What that was, which is now answered.
-    pub(super) fn take_loser(&mut self, peer: SideId) -> Option<(ClassId, u32, Try)> {
+    pub(super) fn take_losing_copy(&mut self, peer: SideId) -> Option<(ClassId, u32, Try)> {
         self.lost.remove(&peer)
     }
 

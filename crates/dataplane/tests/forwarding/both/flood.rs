@@ -83,7 +83,7 @@ fn a_flood_of_syns_costs_no_live_connection_and_the_books_balance_after_it() {
         client.read_to_end(&mut Vec::new()).unwrap();
     }
     let mut impatient = settings();
-    (impatient.embryo_ns, impatient.tcp_transitory_ns) = (0, 0);
+    (impatient.unconfirmed_ns, impatient.tcp_transitory_ns) = (0, 0);
     site.plane().set_settings(&impatient).unwrap();
     eventually("nothing is left", || {
         site.plane().sweep().unwrap();

@@ -24,7 +24,7 @@ const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 /// Of one without the others nothing can be told.
 const TOGETHER: [&str; 7] = [
     "flows",
-    "embryo_order",
+    "unconfirmed_order",
     "unordered",
     "hosts",
     "classes",
@@ -32,7 +32,13 @@ const TOGETHER: [&str; 7] = [
     "table",
 ];
 /// Maps of a size that is configured.
-const SIZED: [&str; 5] = ["flows", "embryo_order", "permissions", "hosts", "prefixes"];
+const SIZED: [&str; 5] = [
+    "flows",
+    "unconfirmed_order",
+    "permissions",
+    "hosts",
+    "prefixes",
+];
 
 /// What may stand in the place of a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use crate::{common::settings, former};
 
 const SIZES: Sizes = Sizes {
     flows_max: 32_768,
-    embryos_max: 65_536,
+    unconfirmed_max: 65_536,
     hosts_max: 64,
     prefixes_max: 64,
 };
@@ -40,7 +40,7 @@ const PERMITTED: usize = 100;
 fn generous() -> Settings {
     Settings {
         quota_per_host: 30_000,
-        embryos_per_host: 32_768,
+        unconfirmed_per_host: 32_768,
         flows_max: SIZES.flows_max,
         ..settings()
     }

@@ -32,7 +32,7 @@ fn a_flood_of_syns_evicts_no_handshake_of_another_host() {
         let sent = rig.translates_out(&syn.frame());
         waiting.push((client(4000 + port), sent.src()));
     }
-    flood(&mut rig, 10 * settings().embryos_per_host);
+    flood(&mut rig, 10 * settings().unconfirmed_per_host);
     for (local, external) in waiting {
         rig.translates_in(link_of(external), &syn_ack(external));
         let ack = tcp(local, server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
@@ -62,10 +62,10 @@ fn invented_network_cards_cost_newcomers_their_place_and_nobody_else() {
 }
 
 #[test]
-fn where_all_hosts_have_too_many_embryos_who_opens_one_gives_one_of_its_own() {
-    const EMBRYOS: u32 = 64;
+fn where_all_hosts_have_too_many_unconfirmed_flows_who_opens_one_gives_one_of_its_own() {
+    const UNCONFIRMED: u32 = 64;
     let mut rig = Rig::sized(Sizes {
-        embryos_max: EMBRYOS,
+        unconfirmed_max: UNCONFIRMED,
         hosts_max: 16,
         ..small()
     });
@@ -73,17 +73,17 @@ fn where_all_hosts_have_too_many_embryos_who_opens_one_gives_one_of_its_own() {
         let syn = tcp(host(card, port), server(80), "S", LOCAL_ISN, 0).frame();
         rig.lan_sends(&sent_by([2, 0, 0, 1, 0, card], syn)).reason
     };
-    for i in 0..EMBRYOS as u16 {
+    for i in 0..UNCONFIRMED as u16 {
         assert_eq!(
             open(&mut rig, 10 + (i % 4) as u8, 4000 + i),
             "translated-out"
         );
     }
-    assert_eq!(open(&mut rig, 20, 4000), "refused-embryos");
+    assert_eq!(open(&mut rig, 20, 4000), "refused-unconfirmed");
     assert_eq!(open(&mut rig, 10, 5000), "translated-out");
     let there: Vec<_> = rig.flows().iter().map(|flow| flow.local.port()).collect();
-    let kept = (4001..4000 + EMBRYOS as u16).chain([5000]);
-    assert_eq!(there.len(), EMBRYOS as usize);
+    let kept = (4001..4000 + UNCONFIRMED as u16).chain([5000]);
+    assert_eq!(there.len(), UNCONFIRMED as usize);
     assert!(
         kept.into_iter().all(|port| there.contains(&port)),
         "{there:?}"
@@ -92,16 +92,16 @@ fn where_all_hosts_have_too_many_embryos_who_opens_one_gives_one_of_its_own() {
 
 /// Those that no order holds count in it.
 #[test]
-fn a_hosts_share_of_embryos_is_the_same_with_those_that_no_order_holds() {
+fn a_hosts_share_of_unconfirmed_flows_is_the_same_with_those_that_no_order_holds() {
     let mut rig = Rig::new();
-    let share = settings().embryos_per_host;
+    let share = settings().unconfirmed_per_host;
     let unordered = share / abi::UNORDERED_HOSTS;
     flood(&mut rig, unordered);
     assert_eq!(rig.ordered(), (0, unordered));
     flood(&mut rig, 3 * share);
     assert_eq!(rig.ordered(), ((share - unordered) as usize, unordered));
-    assert_eq!(rig.embryos(), 2 * share as usize);
-    rig.set(|s| s.embryo_ns = 0);
+    assert_eq!(rig.unconfirmed(), 2 * share as usize);
+    rig.set(|s| s.unconfirmed_ns = 0);
     rig.sweep_until(|rig, _| rig.flows().is_empty());
     assert_eq!(rig.ordered(), (0, 0));
 }
@@ -200,19 +200,19 @@ fn ended_flows_give_their_ports_to_whom_finds_no_other() {
 
 /// What ended counts against its device for as long as it is in the table, whichever cards it came from.
 #[test]
-fn a_device_is_charged_for_ended_embryos_until_they_are_gone() {
+fn a_device_is_charged_for_ended_unconfirmed_flows_until_they_are_gone() {
     let mut rig = Rig::new();
-    rig.set(|s| (s.flows_per_device, s.embryos_per_device) = (1000, 4));
+    rig.set(|s| (s.flows_per_device, s.unconfirmed_per_device) = (1000, 4));
     for port in 4000..4004 {
         for (flags, seq) in [("S", LOCAL_ISN), ("R", LOCAL_ISN + 1)] {
             let segment = tcp(host(9, port), server(80), flags, seq, 0).frame();
             rig.translates_out(&sent_by(FLOODER, segment));
         }
     }
-    assert_eq!((rig.live(), rig.embryos()), (0, 8));
+    assert_eq!((rig.live(), rig.unconfirmed()), (0, 8));
     rig.sweep();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
-    assert_eq!(rig.lan_sends(&syn.frame()).reason, "refused-embryos");
+    assert_eq!(rig.lan_sends(&syn.frame()).reason, "refused-unconfirmed");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_flood_of_one_address_behind_a_lan_router_evicts_no_handshake_of_another() {
     let mut rig = rig_with_router();
     let waiting = by_router(behind_router(2, 4000), server(80));
     let external = rig.translates_out(&waiting).src();
-    let syns = 10 * settings().embryos_per_host;
+    let syns = 10 * settings().unconfirmed_per_host;
     rig.lan_floods((0..syns).map(|i| {
         let remote = SocketAddr::new(internet_host(i), 80);
         by_router(behind_router(3, 4000), remote)
@@ -369,7 +369,7 @@ fn the_cards_of_one_device_share_what_it_may_have_and_leave_another_device_its_o
     let mut rig = Rig::new();
     rig.add_lan(SITE.further_lan, 300, MTU);
     rig.set(|s| {
-        (s.flows_per_device, s.embryos_per_device) = (8, 1000);
+        (s.flows_per_device, s.unconfirmed_per_device) = (8, 1000);
         s.lan_sources_loose = 1;
     });
     let syn = |rig: &mut Rig, local| {
@@ -394,12 +394,12 @@ fn the_cards_of_one_device_share_what_it_may_have_and_leave_another_device_its_o
 }
 
 #[test]
-fn the_embryos_of_one_device_make_room_among_themselves() {
+fn the_unconfirmed_flows_of_one_device_make_room_among_themselves() {
     const SHARE: u32 = 8;
     let mut rig = Rig::new();
     rig.add_lan(SITE.further_lan, 300, MTU);
     rig.set(|s| {
-        (s.flows_per_device, s.embryos_per_device) = (1000, SHARE);
+        (s.flows_per_device, s.unconfirmed_per_device) = (1000, SHARE);
         s.lan_sources_loose = 1;
     });
     let elsewhere = SocketAddr::new(SITE.further_host(2), 4000);
@@ -408,11 +408,11 @@ fn the_embryos_of_one_device_make_room_among_themselves() {
     flood(&mut rig, 10 * SHARE);
     // Who has one of the device's gives it for the next, however few it has.
     rig.open(client(4001), server(80));
-    assert_eq!(rig.embryos(), 2 * (SHARE as usize + 1));
+    assert_eq!(rig.unconfirmed(), 2 * (SHARE as usize + 1));
     rig.confirm(&waiting);
 }
 
-/// One port of a host that speaks to everybody fills neither the table of embryos nor that of permissions for others.
+/// One port of a host that speaks to everybody fills neither the table of unconfirmed flows nor that of permissions for others.
 #[test]
 fn the_remote_addresses_of_one_mapping_cost_no_other_host_anything() {
     let mut rig = Rig::new();
@@ -423,7 +423,7 @@ fn the_remote_addresses_of_one_mapping_cost_no_other_host_anything() {
     };
     let quota = settings().quota_per_host;
     let external = (0..=2 * quota).map(|i| speak(&mut rig, i)).last().unwrap();
-    assert!(rig.embryos() <= 2, "{} entries", rig.embryos());
+    assert!(rig.unconfirmed() <= 2, "{} entries", rig.unconfirmed());
     let answer =
         |remote: u32| udp(SocketAddr::new(internet_host(remote), 6881), external, b"y").frame();
     rig.translates_in(link_of(external), &answer(quota));
@@ -447,7 +447,7 @@ fn a_flood_of_syns_takes_no_permission_away() {
     let external = rig
         .translates_out(&udp(client(4000), server(53), b"x").frame())
         .src();
-    flood(&mut rig, 10 * settings().embryos_per_host);
+    flood(&mut rig, 10 * settings().unconfirmed_per_host);
     rig.translates_in(
         link_of(external),
         &udp(second_server(53), external, b"y").frame(),

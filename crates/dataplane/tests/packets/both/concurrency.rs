@@ -94,16 +94,16 @@ fn packets_of_the_same_flows_on_two_cpus_beside_sweeps_leave_balanced_books() {
     assert_balanced(&mut rig);
 }
 
-/// With a share of one, a SYN of the host evicts its embryo before, while another CPU confirms that.
+/// With a share of one, a SYN of the host evicts its unconfirmed flow before, while another CPU confirms that.
 #[test]
-fn an_embryo_that_is_confirmed_while_another_takes_its_place_is_counted_once() {
+fn an_unconfirmed_flow_that_is_confirmed_while_another_takes_its_place_is_counted_once() {
     const LAGS: u32 = 101;
     const STEP: Duration = Duration::from_nanos(50);
     const STEPS: u32 = 97;
     let Some(cpus) = two_cpus() else { return };
     let mut rig = Rig::choosing(&round_robin(0b01));
     rig.role_of_link(0);
-    rig.set(|s| s.embryos_per_host = 1);
+    rig.set(|s| s.unconfirmed_per_host = 1);
     let [mut first, mut second] = [rig.another_plane(), rig.another_plane()];
     let [began, flooded] = [0; 2].map(AtomicU32::new);
     let mut confirmed = 0;
@@ -136,7 +136,7 @@ fn an_embryo_that_is_confirmed_while_another_takes_its_place_is_counted_once() {
         }
     });
     let evicted = rig.sweep().evicted;
-    println!("{confirmed} of {ROUNDS} confirmed, {evicted} embryos evicted");
+    println!("{confirmed} of {ROUNDS} confirmed, {evicted} unconfirmed flows evicted");
     assert!((ROUNDS / 100..ROUNDS).contains(&confirmed));
     assert_balanced(&mut rig);
 }
@@ -153,7 +153,7 @@ fn assert_balanced(rig: &mut Rig) {
 fn set_timers(settings: &mut Settings, ns: u64) {
     settings.tcp_established_ns = ns;
     settings.tcp_transitory_ns = ns;
-    settings.embryo_ns = ns;
+    settings.unconfirmed_ns = ns;
     settings.udp_ns = ns;
 }
 
@@ -221,16 +221,17 @@ fn pin_to(cpu: usize) {
     cpus::pin(cpus::THIS_THREAD, cpu).unwrap();
 }
 
-/// Releasing the others takes the first of a datagram long enough for another CPU's SYNs to evict its embryo, and to give
+/// Releasing the others takes the first of a datagram long enough for another CPU's SYNs to evict its unconfirmed flow, and to give
 /// the memory of that to another flow.
 #[test]
-fn a_first_fragment_leaves_from_its_own_endpoint_or_not_at_all_though_its_embryo_is_evicted() {
+fn a_first_fragment_leaves_from_its_own_endpoint_or_not_at_all_though_its_unconfirmed_flow_is_evicted()
+ {
     const DATAGRAMS: u16 = 300;
     /// A flow's memory is read for a moment after it was looked up. Without the look-up 85 of 300 went astray.
     const ASTRAY_MAX: usize = 3;
     let Some(cpus) = two_cpus() else { return };
     let mut rig = Rig::choosing(&round_robin(0b01));
-    rig.set(|s| s.embryos_per_host = 1);
+    rig.set(|s| s.unconfirmed_per_host = 1);
     rig.connect(client(3000), server(80));
     let [mut plane, mut flooder] = [rig.another_plane(), rig.another_plane()];
     let ended = AtomicBool::new(false);
@@ -315,7 +316,7 @@ fn until_told(it: &AtomicU32, round: u32) {
 }
 
 /// A host sends the last segment of its handshake and its request at once. Where another CPU takes the first, and the memory of
-/// the embryo is the next one's before the request has been looked at, the flow stays what it is.
+/// the unconfirmed flow is the next one's before the request has been looked at, the flow stays what it is.
 #[test]
 fn a_request_beside_the_segment_that_confirms_its_flow_leaves_by_it() {
     const ROUNDS: u32 = 100_000;

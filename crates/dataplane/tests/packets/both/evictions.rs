@@ -33,7 +33,7 @@ fn what_is_left_of_a_handshake_ends_without_taking_the_heir_of_its_port_along() 
     rig.evict(client(4000), Half::Link);
     let heir = rig.connect(OTHER, server(80));
     assert_eq!(heir.external, lost);
-    rig.set(|s| s.embryo_ns = 0);
+    rig.set(|s| s.unconfirmed_ns = 0);
     rig.sweep_until(|rig, _| rig.flows().len() == 1);
     let data = heir.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
     let got = rig.translates_in(0, &data.payload(b"alive").frame());

@@ -92,9 +92,9 @@ fn begin(rig: &mut Rig, flows: u16, reason: &str) {
 }
 
 fn assert_nothing_changes(rig: &mut Rig, more: u64) -> BTreeMap<String, u64> {
-    let before = (bindings(rig), rig.live(), rig.embryos(), rig.closed());
+    let before = (bindings(rig), rig.live(), rig.unconfirmed(), rig.closed());
     let left = sweep(rig, more);
-    let after = (bindings(rig), rig.live(), rig.embryos(), rig.closed());
+    let after = (bindings(rig), rig.live(), rig.unconfirmed(), rig.closed());
     assert!(before == after, "{left:?}");
     left
 }

@@ -142,7 +142,7 @@ fn what_is_refused_falls_back_to_the_kernel_where_it_has_a_nat() {
 #[test]
 fn a_hosts_flood_of_first_packets_evicts_its_own_first_packets_and_nothing_else() {
     let mut rig = Rig::sized(Sizes {
-        embryos_max: 512,
+        unconfirmed_max: 512,
         hosts_max: 64,
         ..small()
     });
@@ -167,7 +167,7 @@ fn a_hosts_flood_of_first_packets_evicts_its_own_first_packets_and_nothing_else(
         let data = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
         rig.translates_in(connection.link, &data.payload(b"alive").frame());
     }
-    rig.set(|s| (s.embryo_ns, s.tcp_established_ns) = (0, 0));
+    rig.set(|s| (s.unconfirmed_ns, s.tcp_established_ns) = (0, 0));
     rig.sweep_until(|rig, _| rig.flows().is_empty());
     rig.sweep();
     assert_eq!(rig.live(), 0);

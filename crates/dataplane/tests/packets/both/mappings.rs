@@ -197,14 +197,14 @@ fn an_echo_request_from_a_link_is_for_the_gateway_itself() {
 }
 
 #[test]
-fn a_query_and_its_answer_stay_an_embryo_and_a_conversation_is_confirmed() {
+fn a_query_and_its_answer_stay_unconfirmed_and_a_conversation_is_confirmed() {
     let mut rig = Rig::new();
     let query = udp(client(4000), server(53), b"q").frame();
     let sent = rig.translates_out(&query);
     let link = link_of(sent.src());
     let answer = udp(server(53), sent.src(), b"a").frame();
     rig.translates_in(link, &answer);
-    assert_eq!(rig.flow(client(4000)).state, FlowState::Embryo);
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Unconfirmed);
     rig.translates_in(link, &answer);
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
     rig.translates_out(&query);

@@ -276,8 +276,8 @@ fn the_winner_of_a_race_tells_unless_the_race_was_run_twice() {
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
     let first = rig.translates_out(&syn).src();
     let winner = 1 - link_of(first);
-    let rival = SocketAddr::new(EXTERNAL[usize::from(winner)], first.port());
-    let answer = tcp(server(80), rival, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
+    let race_copy = SocketAddr::new(EXTERNAL[usize::from(winner)], first.port());
+    let answer = tcp(server(80), race_copy, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
     rig.translates_in(winner, &answer);
     assert_eq!((path(&rig, winner).samples, known(&mut rig)), (1, 1));
     assert_eq!(path(&rig, 1 - winner), Path::default());
@@ -288,9 +288,9 @@ fn the_winner_of_a_race_tells_unless_the_race_was_run_twice() {
     rig.translates_out(&syn);
     assert_eq!(path(&rig, link_of(first)).failures, 1);
     let before = rig.paths_to(SERVER);
-    let rival = SocketAddr::new(EXTERNAL[usize::from(1 - link_of(first))], first.port());
-    let answer = tcp(server(80), rival, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
-    rig.translates_in(link_of(rival), &answer);
+    let race_copy = SocketAddr::new(EXTERNAL[usize::from(1 - link_of(first))], first.port());
+    let answer = tcp(server(80), race_copy, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
+    rig.translates_in(link_of(race_copy), &answer);
     assert_eq!(rig.paths_to(SERVER), before);
 }
 

@@ -68,7 +68,7 @@ fn a_syn_waits_and_a_probe_that_a_host_answers_and_forgets_takes_every_link() {
     let why = rig.flow(client(4000)).why;
     assert_eq!(why, "the first whose probe is answered");
     // For each the LAN entry and a link entry per link.
-    assert_eq!((rig.live(), rig.embryos()), (4, 12));
+    assert_eq!((rig.live(), rig.unconfirmed()), (4, 12));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn the_first_answer_sends_the_syn_over_its_link_and_all_later_ones_go_to_nobody(
         if of_second {
             ends.reverse();
         }
-        let [winner, loser] = ends;
+        let [winner, losing_copy] = ends;
         let link = link_of(winner);
         let sent = release(&mut rig, winner);
         assert_eq!((sent.src(), sent.dst()), (winner, server(80)));
@@ -89,10 +89,10 @@ fn the_first_answer_sends_the_syn_over_its_link_and_all_later_ones_go_to_nobody(
         let mtu = [1492, 1400][usize::from(link)];
         assert_eq!(sent.mss(), Some(mtu - (IP_HEADER + 20) as u16));
 
-        rig.link_brings(link_of(loser), &answer(loser))
+        rig.link_brings(link_of(losing_copy), &answer(losing_copy))
             .dropped("probe-late");
         rig.link_brings(link, &answer(winner)).dropped("bad-rst");
-        assert_eq!(rig.embryos(), 2);
+        assert_eq!(rig.unconfirmed(), 2);
 
         rig.translates_in(link, &syn_ack(winner));
         let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
@@ -102,7 +102,10 @@ fn the_first_answer_sends_the_syn_over_its_link_and_all_later_ones_go_to_nobody(
             (flow.state, flow.link, flow.external),
             (FlowState::Established, link, winner)
         );
-        assert_eq!((rig.live(), rig.flows().len(), rig.embryos()), (1, 1, 0));
+        assert_eq!(
+            (rig.live(), rig.flows().len(), rig.unconfirmed()),
+            (1, 1, 0)
+        );
     }
 }
 
@@ -135,7 +138,7 @@ fn what_knows_no_number_of_a_syn_that_waits_sends_or_ends_nothing() {
         rig.link_brings(link, &unreachable.frame())
             .dropped("bad-quote");
     }
-    assert_eq!((rig.live(), rig.embryos()), (1, 3));
+    assert_eq!((rig.live(), rig.unconfirmed()), (1, 3));
     release(&mut rig, ends[1]);
 }
 
@@ -145,7 +148,7 @@ fn a_syn_that_is_repeated_before_any_answer_waits_no_more() {
     let ends = begin(&mut rig, 4000);
     let sent = rig.translates_out(&syn(4000).frame());
     assert!(sent.tcp().syn && !sent.tcp().ack);
-    assert_eq!((rig.live(), rig.embryos()), (1, 2));
+    assert_eq!((rig.live(), rig.unconfirmed()), (1, 2));
     for external in ends {
         let late = rig.link_brings(link_of(external), &answer(external));
         let own = if external == sent.src() {
@@ -168,7 +171,7 @@ fn data_what_is_beyond_the_rate_and_what_cannot_be_kept_take_one_link_at_once() 
     let mut broken = syn(4001).frame();
     broken[L4 + 16] ^= 1;
     assert_eq!(rig.lan_sends(&broken).reason, "translated-out");
-    assert_eq!((rig.live(), rig.embryos()), (2, 4));
+    assert_eq!((rig.live(), rig.unconfirmed()), (2, 4));
 
     install(&mut rig, 1, |_| {});
     let waits = (4100..4104).filter(|&port| {
@@ -199,7 +202,7 @@ fn a_syn_that_has_made_room_for_others_is_sent_when_it_is_repeated() {
     rig.link_brings(link_of(ends[0]), &answer(ends[0]))
         .dropped("probe-vain");
     rig.translates_out(&syn(4000).frame());
-    assert_eq!((rig.live(), rig.embryos()), (1, 2));
+    assert_eq!((rig.live(), rig.unconfirmed()), (1, 2));
 }
 
 #[test]
@@ -240,5 +243,5 @@ fn one_usable_link_is_not_probed() {
         };
     });
     rig.translates_out(&syn(4000).frame());
-    assert_eq!(rig.embryos(), 2);
+    assert_eq!(rig.unconfirmed(), 2);
 }

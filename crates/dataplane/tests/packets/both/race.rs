@@ -22,7 +22,7 @@ fn other(link: u16) -> u16 {
 }
 
 /// The endpoint that a race has on its other link.
-fn rival_of(external: SocketAddr) -> SocketAddr {
+fn race_copy_of(external: SocketAddr) -> SocketAddr {
     let link = other(link_of(external));
     SocketAddr::new(EXTERNAL[usize::from(link)], external.port())
 }
@@ -31,7 +31,7 @@ fn rival_of(external: SocketAddr) -> SocketAddr {
 fn begin(rig: &mut Rig, port: u16) -> [SocketAddr; 2] {
     let first = rig.translates_out(&syn(port).frame());
     let first = first.src();
-    [first, rival_of(first)]
+    [first, race_copy_of(first)]
 }
 
 fn confirm(rig: &mut Rig, port: u16) -> SocketAddr {
@@ -69,7 +69,7 @@ fn a_syn_takes_every_link_under_one_port_and_links_take_turns_in_being_first() {
         let sent = rig.translates_out(&syn.frame());
         let copy = rig.lan_copies(other(link_of(sent.src())), &syn.frame());
         let copy = copy.sent("translated-out");
-        for (taken, seen) in [(sent.src(), &sent), (rival_of(sent.src()), &copy)] {
+        for (taken, seen) in [(sent.src(), &sent), (race_copy_of(sent.src()), &copy)] {
             assert_eq!((seen.src(), seen.dst()), (taken, server(80)));
             assert_eq!(seen.tcp().sequence_number, LOCAL_ISN);
             assert!(seen.tcp().syn && !seen.tcp().ack);
@@ -82,27 +82,27 @@ fn a_syn_takes_every_link_under_one_port_and_links_take_turns_in_being_first() {
     assert_ne!(firsts[0], firsts[1]);
     assert_eq!(rig.flow(client(4000)).why, "the first to answer");
     // For each the LAN entry and a link entry per link.
-    assert_eq!((rig.live(), rig.embryos()), (4, 12));
+    assert_eq!((rig.live(), rig.unconfirmed()), (4, 12));
 }
 
 #[test]
-fn the_first_answer_wins_and_the_loser_is_reset_at_once_and_whenever_it_answers() {
-    for of_rival in [false, true] {
+fn the_first_answer_wins_and_the_losing_copy_is_reset_at_once_and_whenever_it_answers() {
+    for of_race_copy in [false, true] {
         let mut rig = racing(1000);
         let mut ends = begin(&mut rig, 4000);
-        if of_rival {
+        if of_race_copy {
             ends.reverse();
         }
-        let [winner, loser] = ends;
+        let [winner, losing_copy] = ends;
         let got = rig.link_brings(link_of(winner), &syn_ack(winner));
         let got = got.sent("translated-in");
         assert_eq!((got.src(), got.dst()), (server(80), client(4000)));
 
-        let at_once = rig.link_loses(link_of(loser), &syn_ack(winner));
+        let at_once = rig.link_loses(link_of(losing_copy), &syn_ack(winner));
         let at_once = at_once.answered("race-lost");
-        let late = rig.link_brings(link_of(loser), &syn_ack(loser));
+        let late = rig.link_brings(link_of(losing_copy), &syn_ack(losing_copy));
         for reset in [at_once, late.answered("late-answer")] {
-            assert_eq!((reset.src(), reset.dst()), (loser, server(80)));
+            assert_eq!((reset.src(), reset.dst()), (losing_copy, server(80)));
             assert!(reset.tcp().rst && !reset.tcp().ack);
             assert_eq!(reset.tcp().sequence_number, LOCAL_ISN + 1);
         }
@@ -113,8 +113,11 @@ fn the_first_answer_wins_and_the_loser_is_reset_at_once_and_whenever_it_answers(
             (flow.state, flow.link, flow.external),
             (FlowState::Established, link_of(winner), winner)
         );
-        assert_eq!((rig.live(), rig.flows().len(), rig.embryos()), (1, 1, 0));
-        rig.link_brings(link_of(loser), &syn_ack(loser))
+        assert_eq!(
+            (rig.live(), rig.flows().len(), rig.unconfirmed()),
+            (1, 1, 0)
+        );
+        rig.link_brings(link_of(losing_copy), &syn_ack(losing_copy))
             .answered("late-answer");
     }
 }
@@ -130,7 +133,7 @@ fn an_answer_that_does_not_fit_the_syn_wins_no_race_and_resets_nobody() {
                 .sent("challenge");
         }
     }
-    assert_eq!(rig.embryos(), 3);
+    assert_eq!(rig.unconfirmed(), 3);
     rig.translates_in(link_of(ends[1]), &syn_ack(ends[1]));
 }
 
@@ -146,7 +149,10 @@ fn a_syn_without_an_acknowledgement_wins_no_race_and_resets_nobody() {
     rig.lan_copies(link_of(ends[1]), &syn(4000).frame())
         .sent("translated-out");
     let flow = rig.flow(client(4000));
-    assert_eq!((flow.state, flow.external), (FlowState::Embryo, ends[0]));
+    assert_eq!(
+        (flow.state, flow.external),
+        (FlowState::Unconfirmed, ends[0])
+    );
     rig.translates_in(link_of(ends[1]), &syn_ack(ends[1]));
     assert_eq!(confirm(&mut rig, 4000), ends[1]);
 }
@@ -171,7 +177,7 @@ fn a_repeated_syn_takes_the_same_links_and_ports() {
     assert_eq!(begin(&mut rig, 4000), ends);
     let copy = rig.lan_copies(link_of(ends[1]), &syn(4000).frame());
     assert_eq!(copy.sent("translated-out").src(), ends[1]);
-    assert_eq!((rig.live(), rig.embryos()), (1, 3));
+    assert_eq!((rig.live(), rig.unconfirmed()), (1, 3));
 }
 
 #[test]
@@ -179,12 +185,12 @@ fn data_in_a_syn_and_what_is_beyond_the_rate_take_one_link() {
     let mut rig = racing(1);
     let data = syn(4000).payload(b"early").frame();
     rig.translates_out(&data);
-    assert_eq!(rig.embryos(), 2, "a server might act upon data twice");
+    assert_eq!(rig.unconfirmed(), 2, "a server might act upon data twice");
 
     begin(&mut rig, 4001);
-    assert_eq!(rig.embryos(), 5, "the race of this second");
+    assert_eq!(rig.unconfirmed(), 5, "the race of this second");
     begin(&mut rig, 4002);
-    assert_eq!(rig.embryos(), 7);
+    assert_eq!(rig.unconfirmed(), 7);
     let copy = rig.lan_copies(0, &syn(4002).frame());
     copy.dropped("race-over");
 }
@@ -201,7 +207,7 @@ fn a_link_whose_port_is_taken_is_left_out() {
     let [first, _] = begin(&mut rig, 4000);
     // Whichever was the first: the other link has the port only where that is free.
     let entries = if first.port() == 4000 { 2 } else { 3 };
-    assert_eq!(rig.embryos(), entries, "{first}");
+    assert_eq!(rig.unconfirmed(), entries, "{first}");
     rig.translates_in(link_of(first), &syn_ack(first));
 }
 
@@ -209,9 +215,9 @@ fn a_link_whose_port_is_taken_is_left_out() {
 fn the_entries_of_all_links_go_with_the_attempt() {
     let mut rig = racing(1000);
     begin(&mut rig, 4000);
-    rig.set(|s| s.embryo_ns = 0);
+    rig.set(|s| s.unconfirmed_ns = 0);
     rig.sweep_until(|rig, _| rig.flows().is_empty());
-    assert_eq!((rig.live(), rig.embryos()), (0, 0));
+    assert_eq!((rig.live(), rig.unconfirmed()), (0, 0));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_flow_keeps_its_endpoint_and_whoever_answers_does_so_by_either_link() {
     let flow = rig.flow(local);
     assert_eq!((flow.link, flow.external), (0, local));
     assert_eq!((flow.packets_out, flow.packets_in), (2, 1));
-    assert_eq!(rig.embryos(), 0, "the answer has confirmed it");
+    assert_eq!(rig.unconfirmed(), 0, "the answer has confirmed it");
     // What came by another link says nothing of the way out.
     assert_eq!(rig.brought_by(), [(0, 0), (1, 0)]);
     rig.translates_in(
@@ -95,7 +95,7 @@ fn a_connection_goes_on_over_another_link_without_nat_when_its_own_ends() {
     let ack = tcp(remote, local, "A", REMOTE_ISN + 1, LOCAL_ISN + 9).frame();
     rig.translates_in(1, &ack);
     rig.translates_out(&say("PA", 9, REMOTE_ISN + 1));
-    assert_eq!(rig.embryos(), 0, "it is confirmed once more");
+    assert_eq!(rig.unconfirmed(), 0, "it is confirmed once more");
     assert_eq!(rig.live(), 1);
 }
 
@@ -136,7 +136,7 @@ fn an_attempt_that_goes_on_without_nat_is_the_same_connection() {
     let answer = tcp(remote, local, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
     rig.translates_in(0, &answer);
     rig.translates_out(&tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1).frame());
-    assert_eq!((rig.embryos(), rig.live()), (0, 1));
+    assert_eq!((rig.unconfirmed(), rig.live()), (0, 1));
 }
 
 #[test]
@@ -187,7 +187,10 @@ fn a_class_per_packet_sends_each_by_itself_and_remembers_nothing() {
         assert_eq!(sent.ip.hop_limit, ttl - 1);
     }
     assert_eq!(rig.sent_over(), [2, 2]);
-    assert_eq!((rig.flows().len(), rig.live(), rig.embryos()), (0, 0, 0));
+    assert_eq!(
+        (rig.flows().len(), rig.live(), rig.unconfirmed()),
+        (0, 0, 0)
+    );
     let answer = tcp(remote, local, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame();
     rig.link_brings(0, &answer).passed("routed-in");
     let late = tcp(local, remote, "A", LOCAL_ISN, 0).ip().ttl(1);

@@ -12,8 +12,8 @@ use super::*;
 
 /// One flow of each kind the timers know, by its LAN port.
 fn one_of_each(rig: &mut Rig) {
-    let embryo = tcp(client(1), server(80), "S", LOCAL_ISN, 0);
-    rig.translates_out(&embryo.frame());
+    let unconfirmed = tcp(client(1), server(80), "S", LOCAL_ISN, 0);
+    rig.translates_out(&unconfirmed.frame());
     rig.connect(client(2), server(80));
     let closed = rig.connect(client(3), server(80));
     let reset = closed.say("R", LOCAL_ISN + 1, 0);
@@ -29,7 +29,7 @@ fn one_of_each(rig: &mut Rig) {
 fn every_state_has_its_own_timer() {
     type Timer = fn(&mut anabranch_dataplane::Settings);
     let timers: [(&str, Timer, &[u16]); 5] = [
-        ("embryo", |s| s.embryo_ns = 0, &[1]),
+        ("unconfirmed", |s| s.unconfirmed_ns = 0, &[1]),
         ("established", |s| s.tcp_established_ns = 0, &[2, 4]),
         ("transitory", |s| s.tcp_transitory_ns = 0, &[3]),
         ("udp", |s| s.udp_ns = 0, &[5]),
@@ -267,8 +267,8 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
     let step = (0..3u8, 0..2u16, event());
     let strategy = proptest::collection::vec(step, 1..60);
     rig.for_all(150, strategy, |rig, steps| {
-        // Of three embryos of a host one has a place in the order.
-        rig.set(|s| (s.quota_per_host, s.embryos_per_host) = (3, 2 * abi::UNORDERED_HOSTS));
+        // Of three unconfirmed flows of a host one has a place in the order.
+        rig.set(|s| (s.quota_per_host, s.unconfirmed_per_host) = (3, 2 * abi::UNORDERED_HOSTS));
         rig.install(&round_robin(0b11));
         for (host, port, event) in steps {
             let host = lan_host(10 + host);
@@ -278,7 +278,7 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
                 .iter()
                 .filter(|flow| flow.state != anabranch_dataplane::FlowState::Closed)
                 .count();
-            // A closed embryo shows as an embryo.
+            // A closed unconfirmed flow shows as an unconfirmed flow.
             prop_assert!(rig.live() <= open as i64, "{} of {open}", rig.live());
             prop_assert!(rig.live() >= 0);
             let held = rig.held();
@@ -286,7 +286,7 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
             prop_assert_eq!(held.iter().sum::<i64>(), rig.live());
         }
         rig.set(|s| {
-            (s.tcp_established_ns, s.tcp_transitory_ns, s.embryo_ns) = (0, 0, 0);
+            (s.tcp_established_ns, s.tcp_transitory_ns, s.unconfirmed_ns) = (0, 0, 0);
             s.udp_ns = 0;
         });
         rig.sweep_until(|rig, _| rig.flows().is_empty());

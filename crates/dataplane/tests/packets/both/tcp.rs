@@ -15,7 +15,7 @@ fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
     let mut rig = Rig::new();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
     rig.translates_out(&syn.frame());
-    assert_eq!(rig.flow(client(4000)).state, FlowState::Embryo);
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Unconfirmed);
     assert_eq!(rig.plane().confirmed().unwrap(), 0);
 
     let connection = rig.connect(client(4000), server(80));
@@ -216,7 +216,7 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
     rig.link_brings(link, &early.frame())
         .dropped("bad-handshake");
     let flow = rig.flow(local);
-    assert_eq!((flow.state, flow.packets_in), (FlowState::Embryo, 0));
+    assert_eq!((flow.state, flow.packets_in), (FlowState::Unconfirmed, 0));
     let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
     rig.translates_in(link, &answer.frame());
     misfits(&mut rig);
@@ -311,7 +311,7 @@ fn guarded(rig: &mut Rig, external: SocketAddr, number: u32) -> Seen {
     let sent = rig.translates_out(&reset.frame());
     assert_eq!(sent.tcp().sequence_number, number);
     assert_eq!((rig.live(), rig.closed()), counted);
-    assert_eq!(rig.flow(local).state, FlowState::Embryo);
+    assert_eq!(rig.flow(local).state, FlowState::Unconfirmed);
     sent
 }
 
@@ -388,7 +388,7 @@ fn nothing_answers_a_syn_that_did_not_leave_but_what_would_have() {
         rig.link_brings(link_of(external), &lie.frame())
             .sent("challenge");
         let flow = rig.flow(local);
-        assert_eq!((flow.state, flow.packets_in), (FlowState::Embryo, 0));
+        assert_eq!((flow.state, flow.packets_in), (FlowState::Unconfirmed, 0));
     }
 }
 
@@ -431,7 +431,7 @@ fn a_simultaneous_open_becomes_a_connection() {
         let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
         let sent = rig.translates_out(&answer.frame());
         assert_eq!(sent.src(), external);
-        assert_eq!(rig.flow(local).state, FlowState::Embryo);
+        assert_eq!(rig.flow(local).state, FlowState::Unconfirmed);
         let number = REMOTE_ISN + u32::from(flags == "A");
         let theirs = tcp(remote, external, flags, number, LOCAL_ISN + 1);
         rig.translates_in(link_of(external), &theirs.frame());
@@ -509,7 +509,7 @@ fn what_proves_nothing_binds_resets_confirms_and_counts_nothing() {
     let after = (rig.brought_by(), rig.flow(local));
     assert_eq!(
         (after.0, after.1.state, after.1.external, after.1.packets_in),
-        (before.0, FlowState::Embryo, tries[1], 0)
+        (before.0, FlowState::Unconfirmed, tries[1], 0)
     );
     // The true answer, over either, opens the connection.
     let answer = tcp(remote, tries[0], "SA", REMOTE_ISN, LOCAL_ISN + 1);
@@ -751,11 +751,11 @@ fn a_refusal_of_any_try_ends_the_attempt_and_its_other_tries() {
 #[test]
 fn the_entries_of_all_tries_go_with_the_attempt() {
     let (mut rig, tries) = two_tries();
-    rig.set(|s| s.embryo_ns = 0);
+    rig.set(|s| s.unconfirmed_ns = 0);
     rig.sweep_until(|rig, _| rig.flows().is_empty());
     assert_eq!(rig.live(), 0);
     assert_eq!(
-        rig.embryos(),
+        rig.unconfirmed(),
         0,
         "both entries of the flow, and the earlier try's"
     );

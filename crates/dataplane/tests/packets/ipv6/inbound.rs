@@ -65,14 +65,14 @@ fn a_connection_from_outside_is_the_kernels_and_its_answers_stay_on_the_link() {
         rig.translates_in(link as u16, &again);
         let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1).frame();
         rig.translates_out(&answer);
-        assert_eq!(rig.embryos(), 2);
+        assert_eq!(rig.unconfirmed(), 2);
         let ack = from_outside("A", REMOTE_ISN + 1, LOCAL_ISN + 1).frame();
         let got = rig.translates_in(link as u16, &ack);
         assert_eq!(got.dst(), local);
         let data = tcp(local, remote, "PA", LOCAL_ISN + 1, REMOTE_ISN + 1).payload(b"hello");
         let sent = rig.translates_out(&data.frame());
         assert_eq!((sent.src(), sent.payload()), (external, &b"hello"[..]));
-        assert_eq!(rig.embryos(), 0, "it is confirmed");
+        assert_eq!(rig.unconfirmed(), 0, "it is confirmed");
 
         // Off-path RSTs end nothing.
         let guess = from_outside("R", REMOTE_ISN ^ 1 << 31, 0).frame();

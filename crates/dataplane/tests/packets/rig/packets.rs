@@ -105,18 +105,18 @@ impl Rig {
             "lan",
             role,
             frame,
-            Marked::ByPrograms(abi::RIVAL_MARK | u32::from(link)),
+            Marked::ByPrograms(abi::RACE_COPY_MARK | u32::from(link)),
         )
     }
 
-    /// The copy of a SYN/ACK that has won, by the link of a loser.
+    /// The copy of a SYN/ACK that has won, by the link of a losing copy.
     #[track_caller]
     pub fn link_loses(&mut self, link: u16, frame: &[u8]) -> Outcome {
         self.arrive(
             "wan",
             Role::Link(LinkId(link)),
             frame,
-            Marked::ByPrograms(abi::LOSER_MARK),
+            Marked::ByPrograms(abi::LOSING_COPY_MARK),
         )
     }
 

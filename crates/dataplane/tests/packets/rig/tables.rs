@@ -33,11 +33,11 @@ impl Rig {
     }
 
     /// Entries of unconfirmed flows.
-    pub fn embryos(&self) -> usize {
-        let is_embryo = |flow: &abi::Flow| flow.state & abi::STATE_CONFIRMED == 0;
+    pub fn unconfirmed(&self) -> usize {
+        let is_unconfirmed = |flow: &abi::Flow| flow.state & abi::STATE_CONFIRMED == 0;
         let entries = self.flow_map("flows");
         let entries = entries.iter().map(|entry| entry.unwrap().1);
-        entries.filter(is_embryo).count()
+        entries.filter(is_unconfirmed).count()
     }
 
     /// SYNs that wait are kept no longer.
@@ -118,7 +118,7 @@ impl Rig {
         let key = key_of(&flow, Half::Link);
         let mut flows = self.flow_map("flows");
         let mut entry = flows.get(&key, 0).unwrap();
-        entry.embryo -= by.as_micros() as u32;
+        entry.unconfirmed -= by.as_micros() as u32;
         flows.insert(key, entry, 0).unwrap();
     }
 
@@ -185,9 +185,9 @@ impl Rig {
             .collect()
     }
 
-    /// Embryos that have a place in the order of their host, and those that have none.
+    /// Unconfirmed flows that have a place in the order of their host, and those that have none.
     pub fn ordered(&self) -> (usize, u32) {
-        let order = Map::HashMap(self.pinned("embryo_order"));
+        let order = Map::HashMap(self.pinned("unconfirmed_order"));
         let order: HashMap<_, [u32; 2], abi::FlowKey> = order.try_into().unwrap();
         let unordered: Array<_, u32> = Map::Array(self.pinned("unordered")).try_into().unwrap();
         let counts = unordered.iter().map(|count| count.unwrap());

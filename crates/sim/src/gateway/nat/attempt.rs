@@ -1,4 +1,4 @@
-//! Tries of a connection attempt, as in bpf/lib/gateway/attempt.h, rival.h and held.h: an attempt that goes on over another link,
+//! Tries of a connection attempt, as in bpf/lib/gateway/attempt.h, race_copy.h and held.h: an attempt that goes on over another link,
 //! one that races, one that waits for a probe.
 
 use anabranch_core::{LinkId, Time};
@@ -14,7 +14,7 @@ pub(in crate::gateway) struct Won {
     /// Another connection than the attempt's is the flow's from here on.
     pub earlier: bool,
     /// Of a race: the other links, and the connections at the server, which are to be reset.
-    pub losers: Vec<(LinkId, SideId)>,
+    pub losing_copies: Vec<(LinkId, SideId)>,
 }
 
 impl Nat {
@@ -55,7 +55,7 @@ impl Nat {
 
     /// The other links of a race that nothing has answered yet, in the order in which its SYN takes them, and the connections
     /// at the server that it began there.
-    pub(in crate::gateway) fn rivals(&self, opener: SideId) -> Vec<(LinkId, Option<SideId>)> {
+    pub(in crate::gateway) fn race_copies(&self, opener: SideId) -> Vec<(LinkId, Option<SideId>)> {
         let entry = self.entry(opener);
         let races = |entry: &&Entry| {
             entry.attempt.is_race() && entry.attempt.is_open() && !entry.attempt.waits()
@@ -69,7 +69,12 @@ impl Nat {
     }
 
     /// The SYN of a race takes another link as well, where it has begun this connection.
-    pub(in crate::gateway) fn begin_rival(&mut self, opener: SideId, link: LinkId, peer: SideId) {
+    pub(in crate::gateway) fn begin_race_copy(
+        &mut self,
+        opener: SideId,
+        link: LinkId,
+        peer: SideId,
+    ) {
         let tries = self.earlier.entry(opener.index()).or_default();
         tries.retain(|(tried, _)| *tried != link);
         tries.push((link, peer));
@@ -152,15 +157,18 @@ impl Nat {
             self.count_move(current.0, link);
         }
         let all = others.into_iter().chain([current]);
-        let losers: Vec<_> = all.filter(|(lost, _)| is_race && *lost != link).collect();
-        for &(lost, peer) in &losers {
+        let losing_copies: Vec<_> = all.filter(|(lost, _)| is_race && *lost != link).collect();
+        for &(lost, peer) in &losing_copies {
             let one = self.one_try(&entry, lost);
             self.told.lose(peer, entry.class, one);
         }
-        Some(Won { earlier, losers })
+        Some(Won {
+            earlier,
+            losing_copies,
+        })
     }
 
-    /// The connection at the server that a race has begun answers when another has won it (`answers_loser` of
+    /// The connection at the server that a race has begun answers when another has won it (`answers_losing_copy` of
     /// bpf/lib/gateway/tcp.h). If a later attempt of the same ends has that link, the answer is taken for its own.
     pub(in crate::gateway) fn answer_late(&mut self, now: Time, link: LinkId, packet: &Packet) {
         let (opener, from) = (packet.to, packet.from);
@@ -169,7 +177,7 @@ impl Nat {
         if later.is_some() || self.earlier_peer(opener, link).is_some() {
             return;
         }
-        if let Some((class, sent, one)) = self.told.take_loser(from) {
+        if let Some((class, sent, one)) = self.told.take_losing_copy(from) {
             self.told
                 .learn_late(now, &self.choices[class.index()], sent, one);
         }

@@ -29,7 +29,7 @@ impl Nat {
         entry.seen = net.now();
         let confirms = !entry.is(STATE_CONFIRMED) && tcp::completes_handshake(entry.state, flags);
         let is_open = entry.tried != Tried::default() || entry.attempt.is_race() || entry.probed;
-        // What has ended stays among the embryos.
+        // What has ended stays among the unconfirmed flows.
         entry.note(STATE_CONFIRMED, confirms && tcp::may_confirm(entry.state));
         let (link, peer, class) = (entry.link(), entry.peer, entry.class);
         let ends = flags & (TCP_FIN | TCP_RST) != 0

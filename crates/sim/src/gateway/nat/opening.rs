@@ -16,7 +16,7 @@ use crate::tcp::Kind;
 struct Chosen {
     link: LinkId,
     /// That the SYN takes as well, as bits.
-    rivals: u32,
+    race_copies: u32,
     /// Probes take them, and the SYN waits.
     waits: bool,
     /// What no other flow is to ask of its destination's prefix: links, as bits.
@@ -80,8 +80,8 @@ impl Nat {
         traffic.retrying_hosts += u64::from(news.host);
         traffic.retried_ends += u64::from(news.end);
         let others = entry.attempt.others().map(LinkId);
-        let rivals = others.filter(|_| entry.attempt.is_race());
-        for link in rivals.chain([entry.link()]) {
+        let race_copies = others.filter(|_| entry.attempt.is_race());
+        for link in race_copies.chain([entry.link()]) {
             let one = self.one_try(entry, link);
             let choice = &self.choices[entry.class.index()];
             self.told.repeat(now, choice, one);
@@ -159,7 +159,7 @@ impl Nat {
         };
         let Chosen {
             link,
-            rivals,
+            race_copies,
             waits,
             ..
         } = chosen;
@@ -172,7 +172,7 @@ impl Nat {
         Settled::Fresh(Begun {
             class,
             link,
-            rivals,
+            race_copies,
             waits,
             tried,
             joins: barred != 0,
@@ -278,10 +278,11 @@ impl Nat {
         }
         let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
         request.draw = self.draws.next(class, choice, request.race);
-        let (decision, rivals, asked) = choose_and_race(choice, &self.gauges, &NO_TABLE, &request);
+        let (decision, race_copies, asked) =
+            choose_and_race(choice, &self.gauges, &NO_TABLE, &request);
         Some(Chosen {
             link: LinkId(decision.target?),
-            rivals,
+            race_copies,
             waits: decision.why == Why::Probed,
             asked: if request.known.tells() { asked } else { 0 },
         })
@@ -316,10 +317,10 @@ impl Nat {
         let entry = Entry {
             opener,
             peer,
-            attempt: match begun.rivals {
+            attempt: match begun.race_copies {
                 0 => Attempt::new(link.0),
-                rivals if begun.waits => Attempt::probe(link.0, rivals),
-                rivals => Attempt::race(link.0, rivals),
+                race_copies if begun.waits => Attempt::probe(link.0, race_copies),
+                race_copies => Attempt::race(link.0, race_copies),
             },
             state: if self.is_routed(link) {
                 STATE_ROUTED

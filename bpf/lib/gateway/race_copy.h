@@ -6,8 +6,8 @@
  * turned into a probe when it leaves; the RST that answers the first probe is turned into the SYN, which is sent back to the
  * ingress of the LAN device, for the link of that probe.
  */
-#ifndef ANABRANCH_RIVAL_H
-#define ANABRANCH_RIVAL_H
+#ifndef ANABRANCH_RACE_COPY_H
+#define ANABRANCH_RACE_COPY_H
 
 #include "../packet/mark.h"
 #include "answer.h"
@@ -16,10 +16,10 @@
 
 static __always_inline void take_race_mark(const struct __sk_buff *skb, struct packet *p)
 {
-	if ((skb->mark & ~(AB_MAX_LINKS - 1u)) == AB_RIVAL_MARK)
-		p->rival = ab_try(skb->mark & (AB_MAX_LINKS - 1));
-	if (skb->mark == AB_LOSER_MARK)
-		p->flags |= PACKET_LOSER;
+	if ((skb->mark & ~(AB_MAX_LINKS - 1u)) == AB_RACE_COPY_MARK)
+		p->race_copy = ab_try(skb->mark & (AB_MAX_LINKS - 1));
+	if (skb->mark == AB_LOSING_COPY_MARK)
+		p->flags |= PACKET_LOSING_COPY;
 }
 
 struct copying {
@@ -31,16 +31,16 @@ struct copying {
 
 static long copy_syn(__u32 step, struct copying *c)
 {
-	__u32 link = ab_next_rival(c->first, step + 1);
+	__u32 link = ab_next_race_copy(c->first, step + 1);
 	if (!(c->links >> link & 1))
 		return 0;
-	mark_sent_back(c->skb, AB_RIVAL_MARK | link);
+	mark_sent_back(c->skb, AB_RACE_COPY_MARK | link);
 	bpf_clone_redirect(c->skb, c->skb->ifindex, BPF_F_INGRESS);
 	return 0;
 }
 
 /* Called for the SYN of a race before it is rewritten: sends the copies for the other links. */
-__noinline int send_rivals(struct __sk_buff *skb, struct ab_flow *flow)
+__noinline int send_race_copies(struct __sk_buff *skb, struct ab_flow *flow)
 {
 	if (!flow || !ab_is_race(flow->tcp.tries) || !ab_tries_are_free(flow->tcp.tries))
 		return 0;
@@ -52,7 +52,7 @@ __noinline int send_rivals(struct __sk_buff *skb, struct ab_flow *flow)
 }
 
 /* Whether nothing has answered, and the SYN takes this link as a copy, or after a probe. */
-static __always_inline int has_rival(const struct ab_flow *flow, __u32 one)
+static __always_inline int has_race_copy(const struct ab_flow *flow, __u32 one)
 {
 	__u32 tries = flow->tcp.tries;
 	return ab_tries_are_free(tries) && ((ab_is_race(tries) && ab_tries_hold(tries, one)) ||
@@ -60,15 +60,15 @@ static __always_inline int has_rival(const struct ab_flow *flow, __u32 one)
 }
 
 /* Sends such a copy over its link, as long as nothing has answered. */
-__noinline int forward_rival(struct __sk_buff *skb, struct packet *p)
+__noinline int forward_race_copy(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	__u32 index = ab_try_link(p->rival) & (AB_MAX_LINKS - 1);
+	__u32 index = ab_try_link(p->race_copy) & (AB_MAX_LINKS - 1);
 	const struct ab_link *link = link_at(index, p->family);
 	struct ab_flow *flow = find_again(p);
 	if (!link || !(link->flags & AB_LINK_PRESENT) || !flow || p->proto != IPPROTO_TCP || !is_first_syn(p) ||
-	    p->ttl <= 1 || !has_rival(flow, p->rival))
+	    p->ttl <= 1 || !has_race_copy(flow, p->race_copy))
 		return AB_REASON_RACE_OVER;
 	struct ab_traffic *t = traffic_at(flow->class, index, p->family);
 	if (t) {
@@ -87,13 +87,13 @@ __noinline int forward_rival(struct __sk_buff *skb, struct packet *p)
 	return probes ? AB_REASON_PROBE_OUT : AB_REASON_TRANSLATED_OUT;
 }
 
-/* Turns the RST that answers the first probe, over the link of p->rival, into the SYN of s->held_key. */
+/* Turns the RST that answers the first probe, over the link of p->race_copy, into the SYN of s->held_key. */
 __noinline int send_held(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 ifindex = p ? become_held(skb, p) : 0;
 	if (!ifindex)
 		return -1;
-	mark_sent_back(skb, AB_RIVAL_MARK | (ab_try_link(p->rival) & (AB_MAX_LINKS - 1)));
+	mark_sent_back(skb, AB_RACE_COPY_MARK | (ab_try_link(p->race_copy) & (AB_MAX_LINKS - 1)));
 	return bpf_redirect(ifindex, BPF_F_INGRESS);
 }
 
@@ -107,20 +107,20 @@ static long copy_answer(__u32 index, struct copying *c)
 
 /* Called for the winning SYN/ACK before it is rewritten: sends the copies that reset the losing tries. One from a link without
  * Ethernet cannot be sent to the other ingresses; then the losing tries are reset when they are answered. */
-__noinline int send_losers(struct __sk_buff *skb, struct packet *p)
+__noinline int send_losing_copies(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
 		return 0;
 	__u32 mark = skb->mark;
-	struct copying c = { .skb = skb, .links = p->losers, .family = p->family };
-	mark_sent_back(skb, AB_LOSER_MARK);
+	struct copying c = { .skb = skb, .links = p->losing_copies, .family = p->family };
+	mark_sent_back(skb, AB_LOSING_COPY_MARK);
 	bpf_loop(AB_MAX_LINKS, copy_answer, &c, 0);
 	skb->mark = mark;
 	return 0;
 }
 
 /* Turns such a copy into the RST of the try over the link on which it arrives. */
-__noinline int reset_loser(struct __sk_buff *skb, struct packet *p)
+__noinline int reset_losing_copy(struct __sk_buff *skb, struct packet *p)
 {
 	const struct ab_device *device = device_of(skb->ifindex);
 	const struct ab_link *link = p && device ? link_at(device->link, p->family) : NULL;

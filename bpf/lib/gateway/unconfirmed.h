@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The order of a host's unconfirmed flows (embryos). All but a few have a number, counted up for each host, and an entry in
- * `embryo_order` as long as they are unconfirmed. If a host reaches its share, its oldest one is evicted, which takes a step or
- * two. Flows of other hosts are never evicted for it.
+ * The order of a host's unconfirmed flows. All but a few have a number, counted up for each host, and an entry in
+ * `unconfirmed_order` until they are confirmed. If a host reaches its share, its oldest one is evicted, which takes a step or two.
+ * Flows of other hosts are never evicted for it.
  */
-#ifndef ANABRANCH_EMBRYO_H
-#define ANABRANCH_EMBRYO_H
+#ifndef ANABRANCH_UNCONFIRMED_H
+#define ANABRANCH_UNCONFIRMED_H
 
 #include "flow.h"
 
@@ -14,27 +14,27 @@
 #define ROOM_STEPS 4096
 
 /* Removes the flow at this position, unless it was confirmed. A global function; the key is in s->evicted_lan_key. */
-__noinline int take_embryo(const struct ab_embryo_key *place)
+__noinline int take_unconfirmed(const struct ab_unconfirmed_key *place)
 {
 	struct flow_room *s = flow_room();
 	struct ab_flow *flow = s ? find_entry(&s->evicted_lan_key) : NULL;
-	if (!flow || !place || flow->host != place->host || flow->embryo != place->number)
+	if (!flow || !place || flow->host != place->host || flow->unconfirmed != place->number)
 		return 0;
-	if (!claim_embryo(&s->evicted_lan_key, flow, AB_STATE_LEAVING, AB_STATE_LEAVING | AB_STATE_CONFIRMED))
+	if (!claim_unconfirmed(&s->evicted_lan_key, flow, AB_STATE_LEAVING, AB_STATE_LEAVING | AB_STATE_CONFIRMED))
 		return 0;
 	take_flow(&s->evicted_lan_key, flow, 0, &s->evicted_wan_key);
 	return 1;
 }
 
 /* Removes the flow at `place`, if there is one. Returns whether there was. */
-static __always_inline int evict_embryo(struct flow_room *s, struct ab_embryo_key *place)
+static __always_inline int evict_unconfirmed(struct flow_room *s, struct ab_unconfirmed_key *place)
 {
-	struct ab_flow_key *found = bpf_map_lookup_elem(&embryo_order, place);
+	struct ab_flow_key *found = bpf_map_lookup_elem(&unconfirmed_order, place);
 	if (!found)
 		return 0;
 	s->evicted_lan_key = *found;
-	if (!take_embryo(place)) {
-		bpf_map_delete_elem(&embryo_order, place);
+	if (!take_unconfirmed(place)) {
+		bpf_map_delete_elem(&unconfirmed_order, place);
 		return 0;
 	}
 	struct ab_table *counts = table_counts();
@@ -54,12 +54,12 @@ static long evict_next(__u32 step, struct eviction *e)
 	(void)step;
 	struct ab_host *host = e->host;
 	struct flow_room *s = flow_room();
-	struct ab_embryo_key place = { .host = host->id, .number = host->embryo_tail };
-	if (!s || place.number == host->embryo_head)
+	struct ab_unconfirmed_key place = { .host = host->id, .number = host->unconfirmed_tail };
+	if (!s || place.number == host->unconfirmed_head)
 		return 1;
-	if (__sync_val_compare_and_swap(&host->embryo_tail, place.number, place.number + 1) != place.number)
+	if (__sync_val_compare_and_swap(&host->unconfirmed_tail, place.number, place.number + 1) != place.number)
 		return 0;
-	e->evicted = evict_embryo(s, &place);
+	e->evicted = evict_unconfirmed(s, &place);
 	return e->evicted;
 }
 
@@ -86,34 +86,34 @@ static __always_inline int stays_unordered(__u32 host, __u32 limit)
 }
 
 /* The next number of the host, after making room in its share. */
-static __always_inline __u32 next_embryo(struct ab_host *host, __u32 share)
+static __always_inline __u32 next_unconfirmed(struct ab_host *host, __u32 share)
 {
-	__u32 number = __sync_fetch_and_add(&host->embryo_head, 1);
-	if (number - host->embryo_tail >= share)
+	__u32 number = __sync_fetch_and_add(&host->unconfirmed_head, 1);
+	if (number - host->unconfirmed_tail >= share)
 		evict_oldest(host, 1);
 	return number;
 }
 
 /* Gives the flow of s->lan_key its position in the host's share before it is inserted. The first `unordered` need none. Returns 0
  * if there is no room. */
-static __always_inline int enqueue_embryo(struct flow_room *s, struct ab_host *host, __u32 share, __u32 unordered)
+static __always_inline int enqueue_unconfirmed(struct flow_room *s, struct ab_host *host, __u32 share, __u32 unordered)
 {
-	struct ab_embryo_key place = { .host = host->id, .number = AB_UNORDERED };
+	struct ab_unconfirmed_key place = { .host = host->id, .number = AB_UNORDERED };
 	int has_room = stays_unordered(place.host, unordered);
 	if (!has_room) {
-		place.number = next_embryo(host, share - unordered);
+		place.number = next_unconfirmed(host, share - unordered);
 		has_room = place.number != AB_UNORDERED &&
-			   !bpf_map_update_elem(&embryo_order, &place, &s->lan_key, BPF_ANY);
+			   !bpf_map_update_elem(&unconfirmed_order, &place, &s->lan_key, BPF_ANY);
 	}
 	s->lan.host = place.host;
-	s->lan.embryo = place.number;
+	s->lan.unconfirmed = place.number;
 	return has_room;
 }
 
 /* Undoes that. */
-static __always_inline void dequeue_embryo(const struct flow_room *s)
+static __always_inline void dequeue_unconfirmed(const struct flow_room *s)
 {
-	struct ab_embryo_key place = { .host = s->lan.host, .number = s->lan.embryo };
+	struct ab_unconfirmed_key place = { .host = s->lan.host, .number = s->lan.unconfirmed };
 	leave_place(&place);
 }
 
