@@ -9,7 +9,7 @@ use anabranch_policy::{Candidate, Choice, Dispatch, Granularity, Load};
 use serde::{Serialize, Serializer};
 
 use crate::algorithm::{DISPATCHES, word_of, word_of_granularity};
-use crate::catalogue::{Cost, Facts, Parts, TargetKind};
+use crate::catalogue::{Cost, Facts, Parts, Sent, TargetKind};
 use crate::maglev::{self, Entrant};
 use crate::measure::{self, Distance, Measure, Taken};
 use crate::served::Served;
@@ -282,6 +282,13 @@ impl Facts for ServerPolicy {
 
     fn suits(&self) -> Vec<&'static str> {
         vec![self.suits]
+    }
+
+    fn sent(&self) -> Sent {
+        match self.goes_by_checks() {
+            true => Sent::new("those of the checks", "those of the checks"),
+            false => Sent::nothing(),
+        }
     }
 }
 
