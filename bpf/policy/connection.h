@@ -96,14 +96,15 @@ static __always_inline int ab_connection_is_confirmed(__u32 state, __u32 number,
 }
 
 /*
- * Whether a segment is the first SYN of a connection that replaces this one: this one is over, or its server has not answered and
- * takes no new connections any more, so that another one has to be chosen.
+ * Whether a segment is the first SYN of a connection that replaces this one: this one is over, or its server has failed, or has not
+ * answered and takes no new connections any more, so that another one has to be chosen. A server that failed has perhaps ended the
+ * connection by a RST that was not seen here, and the client has taken its port for another.
  */
-static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags, int server_takes_new)
+static __always_inline int ab_connection_gives_way(__u32 state, __u8 flags, int server_takes_new, int server_failed)
 {
 	if (!ab_is_first_syn(flags))
 		return 0;
-	return state & AB_CONNECTION_CLOSED || !(state & AB_CONNECTION_ANSWERED || server_takes_new);
+	return state & AB_CONNECTION_CLOSED || server_failed || !(state & AB_CONNECTION_ANSWERED || server_takes_new);
 }
 
 /* Whether it may have to make room: it was never established, or it is over. */

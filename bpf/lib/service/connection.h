@@ -286,6 +286,13 @@ static __always_inline int takes_new(const struct service_room *room, __u32 plac
 	return now && ab_takes_new(now, place % AB_MAX_TARGETS);
 }
 
+/* Whether the server at a place fails its check. */
+static __always_inline int has_failed(__u32 place)
+{
+	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
+	return server && server->flags & AB_SERVER_FAILED;
+}
+
 /* Whether a packet that may open a connection replaces the one that it is of. */
 static __always_inline int is_replaced(const struct service_room *room, __u32 state, __u32 place)
 {
@@ -293,7 +300,7 @@ static __always_inline int is_replaced(const struct service_room *room, __u32 st
 	if (room->packet.proto == IPPROTO_UDP &&
 	    (state & (AB_CONNECTION_ANSWERED | AB_CONNECTION_CLOSED)) == AB_CONNECTION_ANSWERED)
 		return 0;
-	return ab_connection_gives_way(state, AB_TCP_SYN, takes_new(room, place));
+	return ab_connection_gives_way(state, AB_TCP_SYN, takes_new(room, place), has_failed(place));
 }
 
 /* Chooses the server of a new connection. Returns 0, or the reason why there is none. */

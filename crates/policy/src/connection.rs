@@ -21,8 +21,8 @@ pub fn after(state: u32, sender: Sender, flags: u8) -> u32 {
 }
 
 /// Whether a segment with these TCP flags, of the client, begins another connection in its place.
-pub fn gives_way(state: u32, flags: u8, server_takes_new: bool) -> bool {
-    ffi::ab_connection_gives_way(state, flags, server_takes_new)
+pub fn gives_way(state: u32, flags: u8, server_takes_new: bool, server_failed: bool) -> bool {
+    ffi::ab_connection_gives_way(state, flags, server_takes_new, server_failed)
 }
 
 /// Whether a RST of a client's with this number is its own, where the server has acknowledged `acked`.
@@ -94,9 +94,10 @@ mod tests {
         assert_eq!(run(&half) & CONNECTION_CLOSED, 0);
         let whole = [&half[..], &[(Server, FIN | ACK)]].concat();
         assert_ne!(run(&whole) & CONNECTION_CLOSED, 0);
-        assert!(gives_way(run(&whole), SYN, true));
-        assert!(!gives_way(run(&half), SYN, false));
-        assert!(!gives_way(run(&whole), SYN | ACK, false));
+        assert!(gives_way(run(&whole), SYN, true, false));
+        assert!(!gives_way(run(&half), SYN, false, false));
+        assert!(gives_way(run(&half), SYN, false, true));
+        assert!(!gives_way(run(&whole), SYN | ACK, false, true));
         assert!(timer(TCP, run(&whole)) < timer(TCP, run(&shaken)));
     }
 
@@ -121,11 +122,11 @@ mod tests {
     #[test]
     fn a_syn_without_an_answer_is_free_to_leave_a_server_that_takes_no_more() {
         let unanswered = run(&[(Sender::Client, SYN)]);
-        assert!(gives_way(unanswered, SYN, false));
-        assert!(!gives_way(unanswered, SYN, true));
-        assert!(!gives_way(unanswered, ACK, false));
+        assert!(gives_way(unanswered, SYN, false, false));
+        assert!(!gives_way(unanswered, SYN, true, false));
+        assert!(!gives_way(unanswered, ACK, false, true));
         let answered = after(unanswered, Sender::Server, SYN | ACK);
-        assert!(!gives_way(answered, SYN, false));
+        assert!(!gives_way(answered, SYN, false, false));
     }
 
     #[test]

@@ -169,7 +169,12 @@ decisions! {
     fn ab_connection_learn(state: u32, by_server: bool, flags: u8) -> u32;
     fn ab_connection_is_reset(state: u32, number: u32, acked: u32) -> bool;
     fn ab_connection_is_confirmed(state: u32, number: u32, reached: u32) -> bool;
-    fn ab_connection_gives_way(state: u32, flags: u8, server_takes_new: bool) -> bool;
+    fn ab_connection_gives_way(
+        state: u32,
+        flags: u8,
+        server_takes_new: bool,
+        server_failed: bool
+    ) -> bool;
     fn ab_connection_learn_udp(state: u32, by_server: bool) -> u32;
     fn ab_connection_learn_direct(state: u32, flags: u8) -> u32;
     fn ab_connection_is_near(number: u32, reached: u32) -> bool;

@@ -391,7 +391,7 @@ impl Model {
             return false;
         }
         let takes_new = self.of(key).choice.takes_new(known.server);
-        connection::gives_way(known.state, TCP_SYN, takes_new)
+        connection::gives_way(known.state, TCP_SYN, takes_new, false)
     }
 
     // ---- packets

@@ -75,6 +75,30 @@ fn the_end_of_a_direct_connection_leaves_that_of_the_same_port_to_the_same_serve
     }
 }
 
+/// Its RST to the client was not seen here, so the connection is still known.
+#[test]
+fn a_port_that_is_used_again_leaves_a_server_that_has_failed() {
+    let mut rig = Rig::new();
+    for family in Family::ALL {
+        for number in 0..SERVERS {
+            rig.change_server(family, number, |server| {
+                server.forwarding = Forwarding::Direct;
+            });
+        }
+        let (from, to) = (client(family, 4000), web(family));
+        rig.choose_among(family, &[0]);
+        rig.client_sends(&tcp(from, to, "S", 1, 0));
+        rig.client_sends(&tcp(from, to, "A", 2, 101));
+        rig.choose_among(family, &[1]);
+        for (has_failed, live) in [(false, (1, 0)), (true, (0, 1))] {
+            rig.change_server(family, 0, |server| server.has_failed = has_failed);
+            rig.client_sends(&tcp(from, to, "S", 9000, 0));
+            let there = (rig.live(family, 0), rig.live(family, 1));
+            assert_eq!(there, live, "failed: {has_failed}");
+        }
+    }
+}
+
 /// What is inside a packet of a tunnel, which is as it is to be.
 fn inside(packet: &[u8], server: SocketAddr, gue_port: Option<u16>, inner: Family) -> &[u8] {
     let (outer, rest, length) = Header::read(packet);
