@@ -9,7 +9,8 @@ use anabranch_scenario::{Change, Fault, Load, Peer, Place};
 use anabranch_testbed::emulator::LinkShape;
 use anabranch_workload::client::TransferEvent;
 use anabranch_workload::{
-    Arrival, ArrivalPlan, ClassId, Direction, Outcome, Pattern, ServerId, Size, UserId, Workload,
+    Arrival, ArrivalPlan, ClassId, Direction, Outcome, Pattern, RemoteServerId, Size, UserId,
+    Workload,
 };
 
 fn lab() -> Lab {
@@ -113,7 +114,7 @@ fn open_loop_arrivals_of_any_size_begin_on_time_in_both_directions() {
     let rows = (0..40).map(|index| Arrival {
         at: Duration::from_millis(50 * index),
         user: UserId(index as u32 % 4),
-        server: ServerId(0),
+        server: RemoteServerId(0),
         class: ClassId(0),
         bytes: 1_000 + 777 * index,
         direction: Direction::BOTH[index as usize % 2],

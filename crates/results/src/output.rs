@@ -174,7 +174,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, OutputError> {
 mod tests {
     use super::*;
     use anabranch_scenario::testing::transfer;
-    use anabranch_workload::{Direction, Outcome, ServerId};
+    use anabranch_workload::{Direction, Outcome, RemoteServerId};
 
     #[test]
     fn transfers_read_back_from_csv_as_they_were_written() {
@@ -187,7 +187,7 @@ mod tests {
             setup_s: None,
             first_byte_s: None,
             group: Some("far".into()),
-            server: ServerId(3),
+            server: RemoteServerId(3),
             class: Some("mail".into()),
             direction: Direction::Up,
             ..transfers[1].clone()

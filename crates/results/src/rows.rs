@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
+use anabranch_workload::{Direction, Outcome, RemoteServerId, Transfer, TransferId, UserId};
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
@@ -228,7 +228,7 @@ fn transfer(row: &Row) -> Result<Transfer, ParquetError> {
         user: UserId(fields.small("user")?),
         group: fields.maybe_text("group")?,
         source: fields.parsed("source")?,
-        server: ServerId(fields.small("server")?),
+        server: RemoteServerId(fields.small("server")?),
         class: fields.maybe_text("class")?,
         direction: fields.direction()?,
         round: fields.small("round")?,
@@ -262,7 +262,7 @@ mod tests {
             },
             bytes_asked: u64::MAX - u64::from(i),
             group: i.is_multiple_of(2).then(|| "near".to_owned()),
-            server: ServerId(i % 4),
+            server: RemoteServerId(i % 4),
             class: (!i.is_multiple_of(4)).then(|| "web".to_owned()),
             direction: Direction::BOTH[i as usize % 2],
             source: [0xfd00, 0, 0, 0, 0, 0, 0, 1].into(),

@@ -35,7 +35,7 @@ pub use anabranch_line::{
     Sort, Tally, Trace, TraceSource, Waiting,
 };
 pub use anabranch_peers::Peer;
-pub use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
+pub use anabranch_workload::{Direction, Outcome, RemoteServerId, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
 pub use file::{ScenarioFile, inline_policy};
 pub use hosts::{Families, Hosts, hops_to};

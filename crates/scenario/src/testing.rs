@@ -1,6 +1,6 @@
 //! Samples for tests of the crates above.
 
-use crate::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
+use crate::{Direction, Outcome, RemoteServerId, Transfer, TransferId, UserId};
 
 /// A successful transfer of Peng's file, 50 250 bytes, over `fiber`.
 pub fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
@@ -10,7 +10,7 @@ pub fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
         user: UserId(user),
         group: None,
         source: [192, 168, 100, 1].into(),
-        server: ServerId(0),
+        server: RemoteServerId(0),
         class: None,
         direction: Direction::Down,
         round: 0,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anabranch_core::Time;
 use anabranch_policy::splitmix::mix;
 use anabranch_scenario::{
-    Demand, Direction, Families, Family, Outcome, Ports, ServerId, Site, Transfer, TransferId,
-    UserId, hops_to,
+    Demand, Direction, Families, Family, Outcome, Ports, RemoteServerId, Site, Transfer,
+    TransferId, UserId, hops_to,
 };
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
@@ -354,7 +354,7 @@ impl Load {
             user: UserId(pair.user),
             group: self.parties[party].group.clone(),
             source: ends.0.ip(),
-            server: ServerId(server),
+            server: RemoteServerId(server),
             class,
             direction,
             round,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_core::Event;
 use anabranch_scenario::{Change, Load, Network, Passage, Place, Probe, Scenario, Service};
 use anabranch_sim::watch;
-use anabranch_workload::{Arrival, Pattern, ServerId, UserId};
+use anabranch_workload::{Arrival, Pattern, RemoteServerId, UserId};
 use common::*;
 
 /// They answer nobody.
@@ -28,7 +28,7 @@ fn with_dead_servers(hosts: u32) -> Scenario {
     let mut calls = Vec::new();
     let mut at = ms(10_000);
     while at < LENGTH {
-        let servers = DEAD.into_iter().map(ServerId);
+        let servers = DEAD.into_iter().map(RemoteServerId);
         let users = (1..=hosts).map(UserId);
         let pairs = users.flat_map(|user| servers.clone().map(move |server| (user, server)));
         calls.extend(pairs.map(|(user, server)| Arrival {

@@ -8,7 +8,7 @@ use anabranch_scenario::{
     Change, Direction, EventKind, LinkPlan, Load, Loss, Network, Outcome, Policy, Record, Run,
     Scenario, ScenarioFile,
 };
-use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
+use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, RemoteServerId, UserId};
 
 mod common;
 
@@ -19,7 +19,7 @@ fn transfers(count: u32, bytes: u64, direction: Direction) -> Load {
     let arrival = |number| Arrival {
         at: ms(1_000 + u64::from(number) * 4_000 / u64::from(count)),
         user: UserId(number),
-        server: ServerId(0),
+        server: RemoteServerId(0),
         class: ClassId(0),
         bytes,
         direction,

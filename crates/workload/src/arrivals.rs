@@ -19,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ServerId, UserId};
+use crate::ids::{RemoteServerId, UserId};
 use crate::size::open_unit;
 use crate::{BadSize, Size};
 
@@ -39,7 +39,7 @@ pub struct Arrival {
     /// Who opens it.
     pub user: UserId,
     /// Whom it asks.
-    pub server: ServerId,
+    pub server: RemoteServerId,
     /// Of which kind it is.
     #[serde(default)]
     pub class: ClassId,
@@ -102,7 +102,7 @@ pub struct Class {
     pub size: Size,
     /// Each transfer asks any of these, in place of any of the mix; none twice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub servers: Vec<ServerId>,
+    pub servers: Vec<RemoteServerId>,
     /// Which way the bytes go.
     #[serde(default)]
     pub direction: Direction,
@@ -309,9 +309,9 @@ impl Class {
     }
 
     /// The one that was chosen.
-    fn server(&self, choice: u32) -> ServerId {
+    fn server(&self, choice: u32) -> RemoteServerId {
         let own = self.servers.get(choice as usize);
-        own.copied().unwrap_or(ServerId(choice))
+        own.copied().unwrap_or(RemoteServerId(choice))
     }
 }
 
@@ -362,7 +362,7 @@ impl Trace {
             .map(|(at, bytes)| Arrival {
                 at,
                 user: UserId(ends.random_range(0..self.users)),
-                server: ServerId(ends.random_range(0..self.servers)),
+                server: RemoteServerId(ends.random_range(0..self.servers)),
                 class,
                 bytes,
                 direction: self.direction,

@@ -34,8 +34,8 @@ use tokio::time::sleep_until;
 pub use stop::Stop;
 
 use crate::{
-    Arrival, ArrivalPlan, ClassId, Direction, Extent, Round, RoundTimes, ServerId, Tab, Transfer,
-    TransferId, UserId, Workload, alternative,
+    Arrival, ArrivalPlan, ClassId, Direction, Extent, RemoteServerId, Round, RoundTimes, Tab,
+    Transfer, TransferId, UserId, Workload, alternative,
 };
 
 /// Response header that carries the client's address as the server saw it.
@@ -365,7 +365,7 @@ impl Client {
                 id,
                 user,
                 source: addresses.sources[user.0 as usize],
-                server: ServerId(0),
+                server: RemoteServerId(0),
                 address: addresses.servers[0],
                 class: None,
                 direction: Direction::Down,

@@ -10,4 +10,4 @@ pub struct UserId(pub u32);
 /// A server of a workload, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ServerId(pub u32);
+pub struct RemoteServerId(pub u32);

@@ -31,7 +31,7 @@ pub use anabranch_line::Direction;
 pub use arrivals::{
     Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Mix, Pattern, Trace,
 };
-pub use ids::{ServerId, UserId};
+pub use ids::{RemoteServerId, UserId};
 pub use pages::{Extent, Pacing, Round, RoundTimes, Tab, Workload};
 pub use size::{BadSize, Size};
 pub use transfer::{Outcome, Transfer, TransferId, UnknownOutcome, alternative};

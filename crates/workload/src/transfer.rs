@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ServerId, UserId};
+use crate::ids::{RemoteServerId, UserId};
 
 /// Tells the draws of [`alternative`] from those of users and arrivals under the same seed.
 const ALTERNATIVES: u64 = 0x616c_7465_726e_6174;
@@ -40,7 +40,7 @@ pub struct Transfer {
     /// The address that the user's connection started from.
     pub source: IpAddr,
     /// Who was asked.
-    pub server: ServerId,
+    pub server: RemoteServerId,
     /// Of the workload, if it has classes.
     pub class: Option<String>,
     /// Which way the file goes.

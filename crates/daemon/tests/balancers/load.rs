@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anabranch_testbed::netns::Namespace;
 use anabranch_workload::client::{Addresses, ClientConfig, Stop, TransferEvent, run};
 use anabranch_workload::{
-    Arrival, ArrivalPlan, ClassId, Direction, Pattern, ServerId, Transfer, TransferId, UserId,
+    Arrival, ArrivalPlan, ClassId, Direction, Pattern, RemoteServerId, Transfer, TransferId, UserId,
 };
 
 use crate::common::{DEADLINE, until};
@@ -124,7 +124,7 @@ fn plan() -> ArrivalPlan {
     let arrivals = (0..count).map(|number| Arrival {
         at: Duration::from_secs(1) * number / PER_SECOND,
         user: UserId(0),
-        server: ServerId(0),
+        server: RemoteServerId(0),
         class: ClassId(0),
         bytes: PAGE.1.len() as u64,
         direction: Direction::Down,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_report::chart::Chart;
-use anabranch_scenario::{Direction, Load, Scenario, ServerId, UserId};
+use anabranch_scenario::{Direction, Load, RemoteServerId, Scenario, UserId};
 use anabranch_sim::fluid::{Counted, Flow, Served, Sharing};
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern};
 
@@ -75,7 +75,7 @@ fn by_packets_s(context: &Context, links: usize, begin: Begin) -> Result<f64, Ex
     let row = |begin_s| Arrival {
         at: Duration::from_secs(begin_s * SCALE),
         user: UserId(0),
-        server: ServerId(0),
+        server: RemoteServerId(0),
         class: ClassId(0),
         bytes: RATE_BPS / 8 * SCALE,
         direction: Direction::Up,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_config::BadInput;
 use anabranch_scenario::{Change, Fault, Load, Loss, Network, Place as Hop, Record, Run, Scenario};
-use anabranch_workload::{Arrival, ArrivalPlan, Outcome, Pattern, ServerId, Transfer};
+use anabranch_workload::{Arrival, ArrivalPlan, Outcome, Pattern, RemoteServerId, Transfer};
 
 use super::weather;
 use crate::{Context, ExperimentError, Sample, simulate};
@@ -166,7 +166,7 @@ fn repeated(round: &[Arrival], every: Duration, count: u32) -> Vec<Arrival> {
 /// OFRP, by the older of its names.
 pub const RACE: &str = "FRRTDF";
 /// Whom the policy chooses a link to, and after those to whom the first links lead, whom links in turn.
-const CHOSEN: ServerId = ServerId(0);
+const CHOSEN: RemoteServerId = RemoteServerId(0);
 const NONE: usize = usize::MAX;
 
 /// A run under one of the scenario's policies.
@@ -184,7 +184,7 @@ fn day(run: &Run, record: &Record) -> Day {
     Day {
         truth: truth(run, record),
         race: chosen(record, CHOSEN),
-        turns: chosen(record, ServerId(links + 1)),
+        turns: chosen(record, RemoteServerId(links + 1)),
     }
 }
 
@@ -234,7 +234,7 @@ fn loss_at(scenario: &Scenario, link: &str, at: Duration) -> f64 {
 }
 
 /// The links that what is asked of `server` took, in the order of time.
-fn chosen(record: &Record, server: ServerId) -> Vec<usize> {
+fn chosen(record: &Record, server: RemoteServerId) -> Vec<usize> {
     let asked = record.transfers.iter().filter(|it| it.server == server);
     let mut asked: Vec<_> = asked.collect();
     asked.sort_by(|a, b| a.planned_start_s.total_cmp(&b.planned_start_s));

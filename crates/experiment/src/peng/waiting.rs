@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anabranch_core::{Active, Algorithm, Learning, Typed};
 use anabranch_scenario::{Load, Policy, Record, Run, Scenario};
-use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Direction, Pattern, ServerId, UserId};
+use anabranch_workload::{
+    Arrival, ArrivalPlan, ClassId, Direction, Pattern, RemoteServerId, UserId,
+};
 
 use super::testbed::runs;
 use crate::{Context, ExperimentError, Findings, Sample, simulate};
@@ -68,7 +70,7 @@ fn listing(file: &Arc<Scenario>, listed: u32, seed: u64) -> Result<Run, Experime
     let row = |number: u32| Arrival {
         at: period * (number / listed) + period * (number % listed) / listed,
         user: UserId(0),
-        server: ServerId(number % listed * PREFIX),
+        server: RemoteServerId(number % listed * PREFIX),
         class: ClassId::default(),
         bytes: 1000,
         direction: Direction::default(),

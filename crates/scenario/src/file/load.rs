@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anabranch_config::{BadInput, Bytes, Source, Span};
 use anabranch_workload::{
-    Arrival, ArrivalPlan, BadSize, Bursts, Class, ClassId, Extent, Mix, Pacing, Pattern, ServerId,
-    Size, Trace, UserId, Workload,
+    Arrival, ArrivalPlan, BadSize, Bursts, Class, ClassId, Extent, Mix, Pacing, Pattern,
+    RemoteServerId, Size, Trace, UserId, Workload,
 };
 
 use super::written::{
@@ -215,7 +215,7 @@ impl Reader<'_> {
         class: &str,
         written: Option<&ServersText>,
         count: u32,
-    ) -> Result<Vec<ServerId>, BadInput> {
+    ) -> Result<Vec<RemoteServerId>, BadInput> {
         let Some(ServersText(servers)) = written else {
             return Ok(Vec::new());
         };
@@ -235,7 +235,7 @@ impl Reader<'_> {
         if (1..servers.len()).any(|i| servers[..i].contains(&servers[i])) {
             return bad("a server is there twice".to_owned());
         }
-        Ok(servers.iter().copied().map(ServerId).collect())
+        Ok(servers.iter().copied().map(RemoteServerId).collect())
     }
 
     fn trace(&self) -> Result<Trace, BadInput> {
@@ -283,7 +283,7 @@ impl Reader<'_> {
             Ok(Arrival {
                 at: row.at.0,
                 user: UserId(row.user),
-                server: ServerId(row.server),
+                server: RemoteServerId(row.server),
                 class: ClassId::default(),
                 bytes: row.size.0,
                 direction: row.direction.unwrap_or_default(),

@@ -9,7 +9,7 @@ use anabranch_scenario::{
     Change, Direction, Fault, Load, Loss, Network, Passage, Place, Run, Scenario, ScenarioFile,
     Service,
 };
-use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
+use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, RemoteServerId, UserId};
 
 /// Many connections a second.
 pub fn busy() -> Scenario {
@@ -282,7 +282,7 @@ impl Case {
             plan.pattern = Pattern::Rows(vec![Arrival {
                 at: scenario.limit - Duration::from_secs(1),
                 user: UserId(0),
-                server: ServerId(0),
+                server: RemoteServerId(0),
                 class: ClassId(0),
                 bytes: 1,
                 direction: Direction::Down,

@@ -10,7 +10,7 @@ use anabranch_scenario::{
     Beyond, Buffer, Change, Declared, Direction, Families, Fault, Impairments, Line, LinkPlan,
     Load, Loss, Network, Outcome, Place, Policy, Queue, Record, Run, Scenario, Site, Tcp,
 };
-use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
+use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, RemoteServerId, UserId};
 
 pub const MBIT: u64 = 1_000_000;
 /// Of [`three_links`].
@@ -80,7 +80,7 @@ pub fn downloads(users: u32, bytes: u64, gap: Duration, from: Duration, to: Dura
         rows.push(Arrival {
             at,
             user: UserId(rows.len() as u32 % users),
-            server: ServerId(0),
+            server: RemoteServerId(0),
             class: ClassId(0),
             bytes,
             direction: Direction::Down,

@@ -107,7 +107,7 @@ fn arrivals_come_in_order_within_the_duration_from_every_user_to_every_server() 
         assert!(
             arrivals
                 .iter()
-                .any(|arrival| arrival.server == ServerId(server))
+                .any(|arrival| arrival.server == RemoteServerId(server))
         );
     }
 }
@@ -141,7 +141,7 @@ fn a_class_with_servers_of_its_own_asks_those_and_changes_nothing_for_the_others
     for exact in [false, true] {
         let plain = Mix { exact, ..mix() };
         let mut own = plain.clone();
-        own.classes[0].servers = vec![ServerId(7), ServerId(2)];
+        own.classes[0].servers = vec![RemoteServerId(7), RemoteServerId(2)];
         assert_eq!(Pattern::Mix(own.clone()).servers(), 8);
         let (plain, own) = (of_mix(&plain, 5), of_mix(&own, 5));
         let of_class = |all: &[Arrival], class| {
@@ -150,7 +150,11 @@ fn a_class_with_servers_of_its_own_asks_those_and_changes_nothing_for_the_others
         };
         assert_eq!(of_class(&own, 1), of_class(&plain, 1));
         let asked = of_class(&own, 0);
-        let of_server = |server| asked.iter().filter(move |a| a.server == ServerId(server));
+        let of_server = |server| {
+            asked
+                .iter()
+                .filter(move |a| a.server == RemoteServerId(server))
+        };
         assert_eq!(of_server(7).count() + of_server(2).count(), asked.len());
         assert!(of_server(7).count() > 0 && of_server(2).count() > 0);
     }
@@ -231,7 +235,7 @@ fn rows_come_out_in_the_order_of_time() {
     let row = |at_s, bytes| Arrival {
         at: Duration::from_secs(at_s),
         user: UserId(1),
-        server: ServerId(0),
+        server: RemoteServerId(0),
         class: ClassId(0),
         bytes,
         direction: Direction::Down,

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{CLIENT_HEADER, Client, TransferEvent};
-use crate::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
+use crate::{Direction, Outcome, RemoteServerId, Transfer, TransferId, UserId};
 
 /// The head of a request with a body, about: of an upload that did not come through, so much is not the file's.
 const REQUEST_BYTES: u64 = 120;
@@ -34,7 +34,7 @@ pub(super) struct Request {
     pub id: TransferId,
     pub user: UserId,
     pub source: IpAddr,
-    pub server: ServerId,
+    pub server: RemoteServerId,
     pub address: SocketAddr,
     pub class: Option<Arc<str>>,
     pub direction: Direction,

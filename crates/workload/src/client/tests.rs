@@ -11,8 +11,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::{Addresses, ClientConfig, ClientError, TransferEvent, run};
 use crate::{
-    Arrival, ArrivalPlan, Class, ClassId, Direction, Mix, Outcome, Pacing, Pattern, ServerId, Size,
-    Transfer, UserId, Workload, alternative,
+    Arrival, ArrivalPlan, Class, ClassId, Direction, Mix, Outcome, Pacing, Pattern, RemoteServerId,
+    Size, Transfer, UserId, Workload, alternative,
 };
 
 const FILE: u64 = 100_000;
@@ -472,7 +472,7 @@ fn arrival(at_ms: u64, user: u32, bytes: u64, direction: Direction) -> Arrival {
     Arrival {
         at: Duration::from_millis(at_ms),
         user: UserId(user),
-        server: ServerId(0),
+        server: RemoteServerId(0),
         class: ClassId(0),
         bytes,
         direction,
