@@ -53,11 +53,10 @@ static __noinline __u32 error_to_hashed(struct __sk_buff *skb, struct service_ro
 	const struct ab_service_settings *set = service ? bpf_map_lookup_elem(&service_settings, service) : NULL;
 	if (!set || !goes_by_rows(set))
 		return AB_SERVICE_REASON_NOT_OURS;
-	__u32 number = *service, target = server_by_hash(number);
-	is_of_former(room, set, number, &target);
-	__u32 place = AB_SERVER_PLACE(number % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
-	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
-	if (target >= AB_MAX_TARGETS || !server)
+	__u32 place;
+	int is_former;
+	const struct ab_server *server = server_without_entry(room, set, *service, &place, &is_former);
+	if (!server)
 		return AB_SERVICE_REASON_NOT_OURS;
 	if (!icmp_sum_holds(skb, &room->packet))
 		return AB_SERVICE_REASON_BAD_ERROR;

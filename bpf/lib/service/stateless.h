@@ -75,6 +75,17 @@ static __always_inline int is_of_former(const struct service_room *room, const s
 	return 1;
 }
 
+/* The server of a client's packet without an entry, and its place; NULL if there is none. */
+static __always_inline const struct ab_server *server_without_entry(const struct service_room *room,
+								    const struct ab_service_settings *set,
+								    __u32 service, __u32 *place, int *is_former)
+{
+	__u32 target = server_by_hash(service);
+	*is_former = is_of_former(room, set, service, &target);
+	*place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
+	return target < AB_MAX_TARGETS ? bpf_map_lookup_elem(&servers, place) : NULL;
+}
+
 /* Whether a new connection gets an entry: the limit is not reached, or other packets would go elsewhere than its first. */
 static __noinline int gets_entry(const struct service_room *room, __u32 service)
 {
@@ -120,14 +131,13 @@ static __noinline __u32 serve_without_entry(struct __sk_buff *skb, struct servic
 		return set && set->unknown == AB_UNKNOWN_DROP && refused == AB_SERVICE_REASON_NO_CONNECTION
 			       ? AB_SERVICE_REASON_UNKNOWN
 			       : refused;
-	__u32 target = server_by_hash(service);
-	int is_former = is_of_former(room, set, service, &target);
+	__u32 place;
+	int is_former;
+	const struct ab_server *server = server_without_entry(room, set, service, &place, &is_former);
 	/* Its other packets would not follow it. */
 	if (is_former && refused != AB_SERVICE_REASON_NO_CONNECTION)
 		return refused;
-	__u32 place = AB_SERVER_PLACE(service % AB_MAX_SERVICES, target % AB_MAX_TARGETS);
-	const struct ab_server *server = bpf_map_lookup_elem(&servers, &place);
-	if (target >= AB_MAX_TARGETS || !server)
+	if (!server)
 		return room->unserved;
 	__u32 bad = begin_datagram(p);
 	if (bad)
