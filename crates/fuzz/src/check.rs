@@ -81,7 +81,7 @@ pub fn check(
         input,
         output: &outcome.frame,
         reason,
-        is_turned: outcome.is_turned,
+        is_hairpinned: outcome.is_hairpinned,
         is_returned: outcome.is_returned,
         is_well_marked: outcome.is_well_marked,
     };
@@ -105,7 +105,7 @@ struct Case<'a> {
     input: &'a [u8],
     output: &'a [u8],
     reason: &'static Reason,
-    is_turned: bool,
+    is_hairpinned: bool,
     is_returned: bool,
     is_well_marked: bool,
 }
@@ -393,7 +393,7 @@ impl<'a> Case<'a> {
 
     /// Nobody on a link has an address of ours (RFC 2827), and a mapping hears whom its host spoke to.
     fn may_speak(&self, came: &Ip, flow: &abi::Flow, local: End) -> Verdict {
-        if self.is_turned {
+        if self.is_hairpinned {
             return Ok(());
         }
         let from = came.src();

@@ -56,7 +56,7 @@ const TOLD: [&str; 6] = [
 ];
 
 /// Of what a program sent back as one LAN host sent it to another.
-const TURNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);
+const HAIRPINNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);
 
 /// Whether a packet left with the mark that it came with. One of ours that others gave it is taken off.
 fn is_kept(marked: Marked, left: u32) -> bool {
@@ -120,7 +120,7 @@ pub struct Outcome {
     /// The packet's mark is the one it came with, or says something to the host's rules.
     pub is_well_marked: bool,
     /// The packet was one LAN host's to another, coming back.
-    pub is_turned: bool,
+    pub is_hairpinned: bool,
 }
 
 impl fmt::Display for Outcome {
@@ -284,7 +284,7 @@ impl Rig {
 
     /// What one LAN host sent to another's external address comes back.
     pub fn come_back(&mut self, port: Port, frame: &[u8]) -> Result<Outcome> {
-        self.arrive_marked(port, frame, TURNED)
+        self.arrive_marked(port, frame, HAIRPINNED)
     }
 
     /// A SYN that has waited comes from the LAN once more, for a link.
@@ -343,7 +343,7 @@ impl Rig {
         let mark_left = u32::from_ne_bytes(bytes);
         Ok(Outcome {
             is_well_marked: is_kept(marked, mark_left) || is_told(mark_left),
-            is_turned: marked == TURNED,
+            is_hairpinned: marked == HAIRPINNED,
             is_returned: action == Action::Redirect && is_for_sender(port, frame, &frame_left),
             action,
             reasons,

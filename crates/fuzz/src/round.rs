@@ -320,7 +320,7 @@ impl Arena {
 
 /// The link by whose ingress a packet between LAN hosts comes back.
 fn turned_at(outcome: &Outcome) -> Option<Port> {
-    let is_turned = outcome.action == Action::Redirect && outcome.reason()?.name == "HAIRPIN";
+    let is_hairpinned = outcome.action == Action::Redirect && outcome.reason()?.name == "HAIRPIN";
     let link = link_of(Ip::of_frame(&outcome.frame)?.dst())?;
-    (is_turned && link != BARE_LINK).then_some(Port::Link(link))
+    (is_hairpinned && link != BARE_LINK).then_some(Port::Link(link))
 }

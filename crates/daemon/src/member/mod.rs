@@ -3,8 +3,8 @@
 //! Balancers send it clients' packets as they are (`forwarding = "direct"`), or in a tunnel. The programs
 //! ([`anabranch_dataplane::member`]) take the latter out of their tunnels, and have clients send segments that fit. This loop gives the
 //! host the virtual addresses without announcing them, and loosens reverse-path filtering, since answers may leave by another device.
-//! It also tells balancers that ask how many connections this
-//! server has. All of that is undone by a clean stop. Programs of a daemon that was killed go on, and so do the addresses.
+//! It also tells balancers that ask how many connections this server has. All of that is undone by a clean stop. Programs of a daemon
+//! that was killed go on, and so do the addresses.
 
 mod config;
 mod doctor;

@@ -64,7 +64,7 @@ impl Outcome {
     }
 }
 
-const TURNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);
+const HAIRPINNED: Marked = Marked::ByPrograms(abi::HAIRPIN_MARK);
 
 impl Rig {
     /// Lets frames arrive on a link, for those who run programs by themselves.
@@ -193,7 +193,7 @@ impl Rig {
     /// The same by the link it was turned to.
     #[track_caller]
     pub fn comes_back_by(&mut self, link: u16, frame: &[u8]) -> Outcome {
-        self.arrive("wan", Role::Link(LinkId(link)), frame, TURNED)
+        self.arrive("wan", Role::Link(LinkId(link)), frame, HAIRPINNED)
     }
 
     /// The same of a frame that may be cut: how many pieces left for which reason.
@@ -201,7 +201,7 @@ impl Rig {
     pub fn comes_back_in_pieces(&mut self, frame: &[u8]) -> BTreeMap<String, u64> {
         let link = link_of(frame::read(frame).dst());
         self.become_role(Role::Link(LinkId(link)));
-        self.plane().run_marked("wan", frame, TURNED).unwrap();
+        self.plane().run_marked("wan", frame, HAIRPINNED).unwrap();
         self.rose().into_iter().collect()
     }
 
